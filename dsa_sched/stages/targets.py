@@ -21,9 +21,11 @@ from dsa_sched.frontend.network.refusals import Judge, Packs
 from dsa_sched.stages.compilation import CompileOptions
 from hw_models.chip import Chip
 from hw_models.errors import TargetError
+from hw_models.routes import main_memory
 from isched.program.target import MovesOperands, Schedulable, Timeable
-from partitioner.ir.graph import Graph, Op
+from partitioner.ir.graph import DTYPE_BYTES, Graph, Op
 from partitioner.ir.target import AcceptingTarget, PacksWeights, PlanTarget, WeightPacking, WeightUse
+from partitioner.ir.wants import Wants
 from partitioner.planners.levels import O0, Auto
 from partitioner.planners.registry import require_planner, unsupported_ops
 
@@ -117,7 +119,18 @@ def reader_of(chip: Chip, target: AcceptingTarget) -> Judge:
         return target.table_for(graph, op, chip) if isinstance(target, Tabulates) else None
 
     packing = partial(target.packs_weights, chip=chip) if isinstance(target, PacksWeights) else None
-    return Judge(target.wants, table_for=table_for, packing=packing)
+    return Judge(_with_room(target.wants, chip), table_for=table_for, packing=packing)
+
+
+def _with_room(wants: Wants, chip: Chip) -> Wants:
+    """What a target wants, on a chip where half of each memory between the main one and the cores has room for the keys
+    and values of a head."""
+    main = main_memory(chip)
+    sizes = [memory.size_bytes for memory in chip.memories if memory.scope != "core" and memory.name != main]
+    if not wants.attention_width or not sizes:
+        return wants
+    item_bytes = DTYPE_BYTES[wants.rounding.dtype]
+    return replace(wants, attention_elements=min(sizes) // 2 // item_bytes)
 
 
 def require_able(options: CompileOptions, target: Target) -> None:

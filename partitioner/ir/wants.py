@@ -84,7 +84,8 @@ class Wants:
     written into inputs that are caches (`Graph.in_place`); with `norms_of_lines`, a norm along lines is one
     operator `normalise`, followed by others for its scale and bias; an attention whose heads have at most
     `attention_width` elements in a row of q, k and v is one operator `attend` of heads side by side, 0 for
-    none, and so is one to new and past keys where at least `attention_rows` rows of q share a head of k; with
+    none, unless these have more than `attention_elements` elements of keys and values each, 0 for any number; so
+    is one to new and past keys where at least `attention_rows` rows of q share a head of k; with
     `full_operand`, one operand of an element-wise operator has the shape of the result; where windows
     are over images, those of convolutions have at most `longest_window` taps, steps and elements of padding along
     an axis, 0 for any number; with `int8`, products of quantised values are products of integers of eight bits,
@@ -106,6 +107,7 @@ class Wants:
     norms_of_lines: bool = False
     attention_width: int = 0
     attention_rows: int = 1
+    attention_elements: int = 0
     full_operand: bool = False
     longest_window: int = 0
     int8: bool = False

@@ -49,7 +49,7 @@ def slightly_off(found: re.Match[str]) -> str:
     return f"{found.string} fma.rn.f32 {found['d']}, {found['d']}, 0f36800000, {found['d']};"
 
 
-@pytest.mark.spread(1)
+@pytest.mark.nightly
 @pytest.mark.parametrize("listed", [False, True])
 def test_other_bits_within_the_bound_are_not_excused(
     inverted: Studied, monkeypatch: pytest.MonkeyPatch, listed: bool

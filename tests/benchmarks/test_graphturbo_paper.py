@@ -185,6 +185,7 @@ def test_the_sums_that_the_fit_uses_are_those_of_the_clock(rows: list[Json], sma
             assert sums.cycles(known.chosen) == pytest.approx(row["runs"][FITTED]["cycles"], rel=0.05)
 
 
+@pytest.mark.spread(6)
 @pytest.mark.parametrize("variant", ["tvm", "ordering"])
 @pytest.mark.parametrize("name", sorted(LIMITS))
 def test_a_sum_follows_each_number_as_the_clock_does(small: Configuration, variant: str, name: str) -> None:

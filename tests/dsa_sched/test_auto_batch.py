@@ -116,6 +116,7 @@ def test_a_batch_whose_items_meet_stays_whole(tmp_path: Path) -> None:
         compile_clusters(tmp_path / "odd.onnx", "stcp920", CompileOptions(Auto(), 4, clusters=2))
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("until", ["level auto, 4 per pass", "level auto, 16 per pass"])
 def test_ctrl_c_keeps_the_best_pass(squeezenet: Path, until: str) -> None:
     def say(step: str) -> None:

@@ -39,6 +39,7 @@ from hw_models.errors import ModelError, PlanError, TargetError, UserError
 from hw_models.loading import load_chip
 from partitioner.planners.levels import O0, O2, O3, Planner, Streamed
 from partitioner.planners.registry import make_plan
+from tests.dsa_sched.frontend.onnx_models import ModelBuilder
 from tests.small_models import classifier, save
 
 CHIP = "stcp920"
@@ -166,17 +167,23 @@ def test_texts_of_strangers_are_checked(artifact: Artifact, tmp_path: Path) -> N
         planned_again(old)
 
 
+def two_kernels(folder: Path) -> Path:
+    b = ModelBuilder()
+    return b.save(folder, b.node("Softmax", b.node("Relu", b.input(2, 16)), axis=1))
+
+
 def test_plans_of_kernels_are_checked_too(tmp_path: Path) -> None:
-    made = build("mobilenet_v2-mini", "a100", CompileOptions(O0())).artifact
+    made = build(two_kernels(tmp_path), "a100", CompileOptions(O0())).artifact
     assert planned_again(made).plan == made.plan
     missing = "\n".join(made.texts["plan.txt"].decode().rsplit("\n  run ", 1)[:1]) + "\n"
     with pytest.raises(PlanError):
         planned_again(_with_text(made, tmp_path / "out", "plan.txt", missing))
 
 
-def test_a_chip_in_json_is_the_chip() -> None:
+def test_a_chip_in_json_is_the_chip(tmp_path: Path) -> None:
+    model = two_kernels(tmp_path)
     for name in ("a100", "h200", "stcp920"):
-        made = gather_artifact(compile_clusters("mobilenet_v2-mini", name, CompileOptions(O0())))
+        made = gather_artifact(compile_clusters(model, name, CompileOptions(O0())))
         assert made.chip == load_chip(name)
 
 
@@ -261,7 +268,7 @@ def test_a_chip_that_is_only_planned_for_is_explained(tmp_path: Path) -> None:
     assert explained.cycles is None
     assert "by the cycle model, " not in said.split("\ndecisions")[0]
     for stage in ("plan", "layout"):
-        assert invoke("compile", model, "--chip", chip, "--print", stage).stdout
+        assert invoke("compile", model, "--chip", chip, "--level", "O2", "--print", stage).stdout
     assert "at most 8: core i of cluster k" in invoke("time", model, "--chip", chip, code=1).output
 
 

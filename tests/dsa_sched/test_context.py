@@ -60,7 +60,7 @@ def works() -> int:
     return sum(type(thing) is TileWork for thing in gc.get_objects())
 
 
-@pytest.mark.spread(2)
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("level", LEVELS)
 def test_what_a_compilation_found_out_dies_with_its_context(level: str) -> None:
     """The model and all that was made of it stay, and hold neither the context nor work of a tile."""
@@ -82,6 +82,7 @@ def test_contexts_of_one_graph_share_nothing() -> None:
     assert first.memo(dict) is not second.memo(dict)
 
 
+@pytest.mark.nightly
 def test_one_graph_for_two_chips_is_what_fresh_processes_make() -> None:
     model = network()
     here = {name: digest(compiled(model, CHIPS[name], "O3")[0]) for name in (*CHIPS, *reversed(CHIPS))}

@@ -95,7 +95,7 @@ def test_other_commands_take_levels_by_name(model: Path, command: str) -> None:
 
 def test_ctrl_c_keeps_the_best_so_far(tmp_path: Path) -> None:
     """The whole command, by the signal that a terminal sends."""
-    network = save_small_network("squeezenet", 32, tmp_path)
+    network = save_small_network("squeezenet", 32, tmp_path, "r9")
     command = (sys.executable, "-m", "dsa_sched", "compile", network, "--chip", "stcp920", "-o", tmp_path / "out")
     run = subprocess.Popen(
         command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, preexec_fn=heed_interrupts

@@ -49,7 +49,7 @@ def agree(seed: int, network: str | Path, effort: str, folder: Path) -> str:
     return verdict
 
 
-@pytest.mark.spread(20)
+@pytest.mark.spread(8)
 @pytest.mark.parametrize("seed", range(CHIPS))
 def test_a_drawn_chip_does_what_chip_check_says(seed: int, tmp_path: Path) -> None:
     agree(seed, save(classifier(), tmp_path / "m.onnx"), "fast", tmp_path)

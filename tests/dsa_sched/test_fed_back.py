@@ -76,6 +76,7 @@ def gru(x: Array, state: State, weights: Mapping[str, Array], rounded: Rounding)
     return rounded(h + rounded(rounded(sigmoid(-z)) * rounded(candidate - h))), h
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize(("kind", "seed"), [("LSTM", 3), ("GRU", 4)])
 def test_the_state_stays_within_four_times_the_error_of_storage(kind: str, seed: int, tmp_path: Path) -> None:
     weights, step = weights_of(kind, seed), {"LSTM": lstm, "GRU": gru}[kind]

@@ -55,6 +55,7 @@ FOUND: dict[str, tuple[Callable[[ModelBuilder], str], tuple[str, ...], Chip]] = 
 }
 
 
+@pytest.mark.spread(2)
 @pytest.mark.parametrize("name", FOUND)
 def test_what_random_search_found(name: str) -> None:
     build, others, chip = FOUND[name]

@@ -63,7 +63,7 @@ def made(feed_forward: Path) -> Compilation:
     return compile_model(feed_forward, chip(), CompileOptions(Auto()))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_auto_takes_them_where_they_are_faster_and_says_so(feed_forward: Path, made: Compilation) -> None:
     assert made.options.planner == Streamed(chunks=True)
     reasons = [f"{each.verdict}: {each.reason}" for each in made.plan.decisions if each.subject == "level"]

@@ -154,15 +154,13 @@ def test_there_are_levels_to_compare() -> None:
 
 
 @pytest.mark.spread(4)
-@pytest.mark.parametrize(
-    "case", [*QUICK, *(pytest.param(part, marks=pytest.mark.slow(at_commit=2)) for part in PARTS)], ids=str
-)
+@pytest.mark.parametrize("case", [*QUICK, *(pytest.param(part, marks=pytest.mark.nightly) for part in PARTS)], ids=str)
 @pytest.mark.parametrize("level", BEYOND_O0)
 def test_a_small_network_has_the_bits_of_o0(level: str, case: Case) -> None:
     check_network(case, level)
 
 
-@pytest.mark.parametrize("case", [SQUEEZENET, DENSENET], ids=str)
+@pytest.mark.parametrize("case", [SQUEEZENET, pytest.param(DENSENET, marks=pytest.mark.nightly)], ids=str)
 def test_a_small_network_that_spills_has_the_bits_of_o0(case: Case) -> None:
     found = compiled(case, "O3", "cost")
     assert any(group.spills for group in found.plan.groups)

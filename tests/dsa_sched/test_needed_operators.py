@@ -255,7 +255,7 @@ CASES = {
 }
 
 
-@pytest.mark.spread(42)
+@pytest.mark.spread(14)
 @pytest.mark.parametrize("name", CASES)
 def test_near_the_reference(name: str, tmp_path: Path) -> None:
     builder = ModelBuilder()

@@ -250,7 +250,7 @@ def drawn(shape: tuple[int, ...], offset: float = 0.4, seed: int = 3) -> Values:
     return np.random.default_rng(seed).normal(offset, 1, shape)
 
 
-@pytest.mark.spread(5)
+@pytest.mark.spread(2)
 @pytest.mark.parametrize("epsilon", [0.0, 1e-5])
 @pytest.mark.parametrize("name", NORMS)
 def test_norms_of_all_magnitudes(name: str, epsilon: float) -> None:
@@ -272,6 +272,7 @@ def test_norms_without_epsilon_of_all_magnitudes(name: str) -> None:
         assert error < LAYER_BOUND, f"2^{exponent}"
 
 
+@pytest.mark.spread(2)
 @pytest.mark.parametrize("name", ["layer, rows of 768", "root mean square", "instance", "batch", "layer, spelled out"])
 def test_without_epsilon_powers_of_two_change_no_bit(name: str) -> None:
     """Of values that scaling by 2^-10 leaves exact: multiples of 2^-14."""
@@ -309,7 +310,7 @@ def test_a_mean_much_larger_than_the_deviations(name: str) -> None:
         assert relative_error(run(compiled, x), norm.meaning(x.astype(np.float64), 1e-5)) < LAYER_BOUND
 
 
-@pytest.mark.spread(9)
+@pytest.mark.spread(3)
 @pytest.mark.parametrize(
     "name", ["layer, rows of 768", "layer, long rows", "layer, spelled out", "instance", "batch of rows"]
 )

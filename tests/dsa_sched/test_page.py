@@ -135,6 +135,7 @@ def test_a_page_is_not_written_where_there_is_no_folder(model: Path, tmp_path: P
 # In a browser.
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 400)])
 def test_every_tab_is_drawn(found: Overview, tmp_path: Path, browser: Any, scheme: str, width: int) -> None:
     file = tmp_path / "page.html"
@@ -178,6 +179,7 @@ def test_a_search_and_a_click_show_a_layer(found: Overview, tmp_path: Path, brow
     shown.close()
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 400)])
 def test_residuals_of_a_calibration_are_drawn(tmp_path: Path, browser: Any, scheme: str, width: int) -> None:
     source = NumberSource("</script><b>guess", documented=False)

@@ -220,7 +220,7 @@ def test_a_sweep_that_was_ended_goes_on_to_the_same_table(
     assert sum(path.stat().st_mtime_ns == moment for path, moment in before.items()) == 4
 
 
-@pytest.mark.slow(at_commit=1)
+@pytest.mark.nightly
 def test_a_killed_sweep_over_processes_goes_on_to_the_same_table(swept: tuple[Path, Result], tmp_path: Path) -> None:
     file, folder = written(tmp_path), tmp_path / "small.out"
     words = [sys.executable, "-m", "dsa_sched", "sweep", str(file), "--jobs", "2"]
@@ -457,6 +457,7 @@ def test_levels_and_efforts_are_those_of_the_command_line() -> None:
 # In a browser.
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 400)])
 def test_the_page_shows_fronts_and_rows(swept: tuple[Path, Result], browser: Any, scheme: str, width: int) -> None:
     file = swept[0] / "sweep.html"

@@ -304,7 +304,9 @@ OTHERS = tuple(name for name in zoo_names() if name not in ("resnet50", "squeeze
 """Of one image and calibrated; small ones of all others: tests/dsa_sched/test_zoo_drawn.py."""
 
 
-@pytest.mark.parametrize("network", ["mobilenet_v2-mini", "resnet18_tailor-mini"])
+@pytest.mark.parametrize(
+    "network", [pytest.param("mobilenet_v2-mini", marks=pytest.mark.nightly), "resnet18_tailor-mini"]
+)
 def test_minis_of_the_zoo_pass_at_o3(network: str) -> None:
     report = verify_model(network, "stcp920", CompileOptions(O3()))
     assert report.failures == ()
@@ -321,11 +323,8 @@ def test_networks_of_full_size_pass_at_o3_with_schedule(network: str) -> None:
 @pytest.mark.parametrize(
     ("network", "batch"),
     [
-        *(
-            pytest.param(name, n, marks=pytest.mark.slow(at_commit=1))
-            for name in ("squeezenet", "resnet50")
-            for n in (1, 2)
-        ),
+        ("resnet18_tailor-mini", 2),
+        *(pytest.param(name, n, marks=pytest.mark.nightly) for name in ("squeezenet", "resnet50") for n in (1, 2)),
         *(pytest.param(name, 1, marks=pytest.mark.nightly) for name in OTHERS),
     ],
 )

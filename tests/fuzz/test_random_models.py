@@ -81,6 +81,7 @@ def test_a_model_has_the_operators_that_it_features() -> None:
             assert {first, second} <= {node.op_type for node in model.graph.node}, seed
 
 
+@pytest.mark.nightly
 def test_models_have_every_kind_that_the_target_computes() -> None:
     kinds = {op.kind for model in drawn()[:SOME] for op in load(model).graph.ops}
     of_integers = {"widen", "narrow", "add_scaled"}  # of quantised networks: tests/int8

@@ -79,6 +79,7 @@ def check(seeds: range) -> None:
     assert sum(map(check_seed, seeds)) >= SMALLEST_SHARE * len(seeds)
 
 
+@pytest.mark.nightly
 def test_random_segments_have_the_bits_of_o0() -> None:
     check(range(ORDINARY))
 

@@ -1,4 +1,4 @@
-"""Plans and programs of networks of the zoo are those of the files here; two small networks in the ordinary run.
+"""Plans and programs of networks of the zoo are those of the files here; small networks in the ordinary run.
 
 python -m pytest tests/golden --update-goldens -m 'not slow'  # accept what the ordinary run makes
 python -m pytest tests/golden --update-goldens                # and what the nightly one makes, at full size
@@ -35,6 +35,7 @@ def check(case: Case, update: bool) -> None:
     compare(case.folder / f"{case.level}-scheduled.txt", program_text(scheduled), update)
 
 
+@pytest.mark.spread(6)
 @pytest.mark.parametrize("case", cases(SMALL), ids=str)
 def test_small_networks(case: Case, update_goldens: bool) -> None:
     check(case, update_goldens)

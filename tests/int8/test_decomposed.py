@@ -55,6 +55,7 @@ def chain(*replaced: onnx.NodeProto, writer: Writer | None = None, scale: float 
     return writer.model((4, 16), {"y": (4, 16)})
 
 
+@pytest.mark.spread(2)
 @pytest.mark.parametrize("spelling", SPELLINGS)
 @pytest.mark.parametrize("build", [convolutions, perceptron])
 def test_programs_are_those_of_the_pair(build: Callable[..., onnx.ModelProto], spelling: str, tmp_path: Path) -> None:
@@ -64,6 +65,7 @@ def test_programs_are_those_of_the_pair(build: Callable[..., onnx.ModelProto], s
     assert files == program_files(build("QDQ"), tmp_path / "pair")
 
 
+@pytest.mark.spread(2)
 @pytest.mark.parametrize("spelling", SPELLINGS)
 @pytest.mark.parametrize("build", [convolutions, perceptron])
 def test_decomposed_networks_are_right(build: Callable[..., onnx.ModelProto], spelling: str, tmp_path: Path) -> None:

@@ -99,6 +99,7 @@ CASES: Mapping[str, onnx.ModelProto] = {
 }
 
 
+@pytest.mark.spread(6)
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("level", ["O0", "O3"])
 def test_bits_are_those_of_constants_in_fp16(
@@ -128,6 +129,7 @@ def turned(model: onnx.ModelProto) -> onnx.ModelProto:
 MATRICES = ("odd depth", "runs", "rows as columns", "uint8 about 128")
 
 
+@pytest.mark.spread(4)
 @pytest.mark.parametrize("case", MATRICES)
 @pytest.mark.parametrize("packed", [True, False])
 def test_weights_that_a_transpose_turns_are_those_weights(

@@ -126,6 +126,7 @@ def test_nothing_takes_the_launch() -> None:
 # Random programs
 
 
+@pytest.mark.spread(8)
 @pytest.mark.parametrize("seed", range(24))
 def test_no_bound_is_above_the_exact_optimum(seed: int) -> None:
     chip = changed(DUO, queue_depth=1 + seed % 4, launch_cycles=100)

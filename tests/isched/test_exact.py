@@ -34,6 +34,7 @@ def best_by_hand(program: Program, chip: Chip) -> float:
     return min(time_program(made, chip, FIXED_COSTS).cycles for made in tried if valid(made, chip))
 
 
+@pytest.mark.spread(8)
 @pytest.mark.parametrize("seed", range(16))
 def test_one_core_with_transfers_and_barriers_as_if_all_orders_were_tried(seed: int) -> None:
     chip = changed(DUO, queue_depth=1 + seed % 3, sync_cycles=25, launch_cycles=100)

@@ -36,7 +36,7 @@ def residual(batch: int = 2, extent: int = 12) -> tuple[Graph, Constants]:
 INNER = ("relu1.out", "relu3.out", "relu6.out")
 
 
-@pytest.mark.spread(5)
+@pytest.mark.spread(2)
 @pytest.mark.parametrize(
     ("cuts", "pieces", "exchanged"),
     [
@@ -59,7 +59,7 @@ def test_one_group_computes_what_its_layers_compute(
     check_against_o0(graph, constants, chip, one_group(graph, constants, chip, cuts, pieces, exchanged))
 
 
-@pytest.mark.spread(4)
+@pytest.mark.spread(2)
 @pytest.mark.parametrize("scope", ["LLB", "DDR"])
 @pytest.mark.parametrize(
     ("cuts", "pieces", "spilled"),

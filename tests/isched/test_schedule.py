@@ -57,7 +57,7 @@ def deep(batch: int = 4) -> tuple[Graph, Constants]:
     return builder.build(x)
 
 
-@pytest.mark.spread(6)
+@pytest.mark.spread(3)
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("chip", [small_chip(), small_chip(cores=3, data_bytes=48 * KIB, weights_bytes=32 * KIB)])
 def test_the_bits_are_those_of_the_plain_program(level: str, chip: Chip) -> None:
@@ -153,7 +153,7 @@ def test_the_same_instructions_in_another_order() -> None:
     assert plain < serial
 
 
-@pytest.mark.spread(3)
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("seed", range(6))
 def test_any_order_that_keeps_the_dependences_is_right(seed: int) -> None:
     """Random orders of a program, each accepted by the checks, leave the same bits on every simulator seed."""

@@ -100,6 +100,7 @@ CASES: Sequence[tuple[str, dict[str, Any], dict[str, Any]]] = [
 ]
 
 
+@pytest.mark.spread(5)
 @pytest.mark.parametrize(("operands", "attributes"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
 def test_attention_over_a_cache(operands: dict[str, Any], attributes: dict[str, Any]) -> None:
     feed = operands_of(**operands)

@@ -112,6 +112,7 @@ CASES: Sequence[tuple[int, tuple[int, ...], dict[str, Any]]] = [
 ]
 
 
+@pytest.mark.spread(4)
 @pytest.mark.parametrize(("rows", "lengths", "attributes"), CASES)
 def test_attention_reads_old_and_new_rows(rows: int, lengths: tuple[int, ...], attributes: dict[str, Any]) -> None:
     model = step(rows, len(lengths), **attributes)
@@ -194,6 +195,7 @@ def test_both_spellings_of_decoders_keep_their_caches(spelling: str) -> None:
     assert places_of(artifact) == {f"present.{n}.{kind}": f"past.{n}.{kind}" for n, kind in sorted(pairs)}
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("level", ["O2", "O3"])
 def test_all_levels_store_the_same_bits(level: str) -> None:
     model = step(3, 2, **CAUSAL)
@@ -202,6 +204,7 @@ def test_all_levels_store_the_same_bits(level: str) -> None:
     assert all(np.array_equal(found[name], plain[name]) for name in RESULTS)
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("model", [step(1, scale=1e-3, **CAUSAL), step(3, 2, scale=1e-3, **CAUSAL)])
 def test_it_is_verified(model: onnx.ModelProto, tmp_path: Path) -> None:
     onnx.save(model, tmp_path / "step.onnx")
@@ -230,6 +233,7 @@ def test_new_rows_alone_go_to_the_main_memory() -> None:
     assert done.moved_bytes["LLB->DDR"] < 2 * 2 * row_bytes + 2 * HEADS * WIDTH + cache_bytes
 
 
+@pytest.mark.spread(4)
 @pytest.mark.parametrize("length", [-1, 0, 1, 2, 13, 14, 15, 40])
 def test_rows_without_a_place_are_not_written(length: int) -> None:
     rows = 3
@@ -419,6 +423,7 @@ def exported(rows: int, mask: str, items: int = 1) -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23)], ir_version=11)
 
 
+@pytest.mark.spread(5)
 @pytest.mark.parametrize("mask", MASKS)
 @pytest.mark.parametrize(("places", "items"), [((5,), 1), ((-1,), 1), ((3, 4, 5), 1), ((9, 2, 11), 2)])
 def test_rows_assigned_to_static_caches(mask: str, places: tuple[int, ...], items: int) -> None:

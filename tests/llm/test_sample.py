@@ -21,7 +21,7 @@ def said(*options: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_drawn_weights_give_the_same_tokens() -> None:
     assert "tokens that are onnxruntime's: 6 of 6" in said("--tokens", "6")
 

@@ -96,6 +96,7 @@ conv1
 """.splitlines()
 
 
+@pytest.mark.spread(6)
 @pytest.mark.parametrize(
     "options", [PLAIN, FOR_SCHEDULING, FOR_CONSTANTS_AHEAD], ids=["plain", "for a scheduler", "ahead"]
 )

@@ -55,11 +55,13 @@ def test_the_order_is_depth_first_as_in_the_worked_example() -> None:
     assert order == "aabaabcaabaabcd"
 
 
+@pytest.mark.nightly
 def test_traffic_to_the_main_memory_is_at_least_nine_times_below_o0() -> None:
     """At the same batch: the batch's own share of the gain is not in this number."""
     assert traffic_of("O0").main_bytes() >= 9 * traffic_of("O3").main_bytes()
 
 
+@pytest.mark.nightly
 def test_the_text_form_and_the_bytes_are_the_same_every_time() -> None:
     model = resnet50()
     again = make_plan(PlanContext(model.graph, model.constants, stcp920(), TARGET), O3())

@@ -101,8 +101,10 @@ def test_explain_prints_both_ways_of_every_set(capsys: pytest.CaptureFixture[str
     "network",
     [
         "squeezenet",
-        "mobilenet_v2",
-        *(pytest.param(name, marks=pytest.mark.slow(at_commit=1)) for name in ("resnet18_tailor", "inception_v1")),
+        *(
+            pytest.param(name, marks=pytest.mark.nightly)
+            for name in ("resnet18_tailor", "mobilenet_v2", "inception_v1")
+        ),
     ],
 )
 def test_networks_are_never_slower_than_at_o0(network: str) -> None:
@@ -112,7 +114,7 @@ def test_networks_are_never_slower_than_at_o0(network: str) -> None:
     assert seconds(plans["auto"], ctx) == seconds(plans["O3"], ctx)
 
 
-@pytest.mark.slow(at_commit=2)
+@pytest.mark.nightly
 @pytest.mark.parametrize("network", [name for name in NAMES if not name.endswith("-mini") and name not in DRAWN])
 @pytest.mark.parametrize("batch", [1, 32])
 def test_every_network_is_planned_soon_and_no_slower_than_at_o0(network: str, batch: int) -> None:

@@ -65,7 +65,7 @@ def test_every_candidate_may_run_and_none_is_cheaper_than_the_choice(drawn: tupl
         assert choice.best.cost <= evaluate(graph, capacity, method(graph)).cost
 
 
-@pytest.mark.spread(2)
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("count", [40, 65, 200, 500])
 def test_graphs_of_several_windows(count: int) -> None:
     """More nodes than the search reorders together, at every width of its beam."""
@@ -150,7 +150,7 @@ def test_the_choice_does_not_depend_on_chance() -> None:
     assert choose_order(graph, capacity) == choose_order(graph, capacity)
 
 
-@pytest.mark.spread(6)
+@pytest.mark.spread(3)
 @pytest.mark.parametrize("seed", range(12))
 def test_outputs_that_may_not_be_local_are_not(seed: int) -> None:
     """However small: they are weighed as outputs that are too large for it."""

@@ -39,7 +39,7 @@ def spilled(plan: Plan) -> dict[str, str]:
     return {spill.tensor: spill.scope for group in plan.groups for spill in group.spills}
 
 
-@pytest.mark.spread(4)
+@pytest.mark.spread(2)
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("kib", [8, 11])
 def test_a_spill_replaces_a_finer_cut(policy: str, kib: int) -> None:
@@ -70,7 +70,7 @@ def test_nothing_is_spilled_where_all_fits() -> None:
         assert make_plan(PlanContext(graph, constants, small_chip(), TARGET), O3(policy)) == plain
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_what_exceeds_the_staging_memory_goes_on_to_the_main_memory() -> None:
     graph, constants = skip_network()
     chip = small_chip(data_bytes=4 * KIB, llb_bytes=20 * KIB)
@@ -97,6 +97,7 @@ def test_a_spilled_value_is_written_once_and_read_by_each_that_needs_it() -> Non
     assert by_way.keys() <= {("L1", "LLB"), ("LLB", "L1")}
 
 
+@pytest.mark.spread(3)
 @pytest.mark.parametrize("policy", ["longest", "cost"])
 @pytest.mark.parametrize("seed", [5, 8, 11])
 def test_random_networks_keep_their_bits(seed: int, policy: str) -> None:
@@ -107,7 +108,7 @@ def test_random_networks_keep_their_bits(seed: int, policy: str) -> None:
     check_against_o0(graph, constants, chip, plan)
 
 
-@pytest.mark.parametrize("kib", [4, 8, 9])
+@pytest.mark.parametrize("kib", [pytest.param(4, marks=pytest.mark.nightly), 8, 9])
 def test_auto_takes_the_cheaper_plan_and_says_both_numbers(kib: int) -> None:
     graph, constants = skip_network()
     chip = small_chip(data_bytes=kib * KIB)

@@ -229,6 +229,7 @@ def test_keys_and_values_without_room_are_made_some_heads_at_a_time(
     check_values((graph, constants), chip)
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize(
     ("items", "rows", "width", "heads", "cores", "data_kib", "llb_kib"),
     [(1, 64, 128, 4, 4, 16, 48), (1, 96, 128, 8, 4, 24, 24)],
@@ -258,7 +259,7 @@ def test_rows_that_windows_of_two_instances_read_are_made_twice() -> None:
     check_values((graph, constants), chip)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_patches_come_once_to_room_that_no_value_takes_yet() -> None:
     graph, constants = patches_before_large_values()
     chip = small_chip(8, 96 << 10, 64 << 10, 64 << 10, 256 << 10)

@@ -144,6 +144,7 @@ PASSING = ("exchange", "move", "store")
 """Lines with buffers that nothing else knows of: they may lie anywhere where there is room."""
 
 
+@pytest.mark.spread(5)
 @pytest.mark.parametrize("name", CASES)
 def test_every_place_that_moves_alone_is_found(name: str) -> None:
     """Whichever single place lies elsewhere, before or behind where it was, something is not where it is wanted."""
@@ -163,6 +164,7 @@ def test_every_place_that_moves_alone_is_found(name: str) -> None:
                     case.check(parse_layout(text[: place.start()] + moved + text[place.end() :]))
 
 
+@pytest.mark.spread(5)
 @pytest.mark.parametrize("name", CASES)
 def test_every_place_that_holds_less_is_found(name: str) -> None:
     """One plane of a box less, at its end: of a value that is read, or of a buffer that all of it goes through. Only
@@ -181,6 +183,7 @@ def test_every_place_that_holds_less_is_found(name: str) -> None:
             case.check(parse_layout(text[: place.start()] + less + text[place.end() :]))
 
 
+@pytest.mark.spread(5)
 @pytest.mark.parametrize("name", CASES)
 def test_every_line_that_is_dropped_is_found(name: str) -> None:
     case = case_of(name)

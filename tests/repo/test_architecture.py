@@ -85,7 +85,7 @@ def docstrings() -> tuple[tuple[Path, int, str], ...]:
 
 @cache
 def known_names() -> frozenset[str]:
-    """Every word of the code outside of docstrings and comments, and what CUDA and YAML files hold."""
+    """Every word of the code outside of docstrings and comments, and what CUDA and YAML files hold; names of others."""
     known: set[str] = set()
     written: dict[Path, str] = {}
     for path, _, text in docstrings():
@@ -95,17 +95,14 @@ def known_names() -> frozenset[str]:
         if path.suffix in (".py", ".yaml", ".cu", ".cuh", ".h", ".c"):
             known |= {path.stem, path.parent.name}
             known.update(re.findall(r"\w+", re.sub(r"#.*", "", written.get(path) or path.read_text("utf-8"))))
-    return frozenset(known)
+    return frozenset(known) | FOREIGN
 
 
 def missing_files(path: Path, text: str) -> list[str]:
     """Python files that a docstring of `path` names, by the path from the root or from a folder above the module."""
-    folders = [folder for folder in path.parents if folder == ROOT or ROOT in folder.parents]
-    return [
-        name
-        for name in re.findall(r"`([\w./-]+\.py)`", text)
-        if not any((folder / name).exists() for folder in folders)
-    ]
+    named = re.findall(r"`([\w./-]+\.py)`", text)
+    folders = [folder for folder in path.parents if folder.is_relative_to(ROOT)] if named else []
+    return [name for name in named if not any((folder / name).exists() for folder in folders)]
 
 
 def missing_names(text: str) -> list[str]:
@@ -113,7 +110,7 @@ def missing_names(text: str) -> list[str]:
     dotted = rf"(?:{'|'.join(HOMES[:5])})(?:\.\w+)+"
     names = rf"`({dotted}|[a-z]\w*_\w+(?:\.\w+)*|[A-Z]\w*[a-z]\w*(?:\.\w+)*)`"
     found = (name for name in re.findall(names, text) if name not in GROUPS)
-    return [name for name in found if not {*name.split(".")} <= known_names() | FOREIGN]
+    return [name for name in found if not {*name.split(".")} <= known_names()]
 
 
 def test_docstrings_name_what_exists() -> None:

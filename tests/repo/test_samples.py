@@ -12,6 +12,12 @@ from tempfile import TemporaryDirectory
 import pytest
 
 SAMPLES = sorted((Path(__file__).parents[2] / "samples").glob("[0-9]*.py"))
+LONG = ("03_place", "04_gpu", "06_what_if")
+"""Which take 12 to 25 seconds each: their types are checked at every commit, and they run at night."""
+
+
+def marked(sample: Path) -> object:
+    return pytest.param(sample, marks=pytest.mark.nightly if sample.stem in LONG else (), id=sample.stem)
 
 
 @cache
@@ -24,7 +30,7 @@ def said(sample: Path) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("sample", SAMPLES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("sample", [*map(marked, SAMPLES)])
 def test_sample_runs(sample: Path) -> None:
     assert said(sample).strip()
 
@@ -41,6 +47,7 @@ def test_all_levels_leave_the_same_bits() -> None:
     assert all(line.endswith("the bits of O0: True") for line in lines)
 
 
+@pytest.mark.nightly
 def test_the_exact_method_places_no_worse_than_others() -> None:
     rows = [line.split() for line in said(SAMPLES[2]).splitlines()[1:6]]
     assert {row[0] for row in rows} == {"single", "heft", "duet", "sphinx", "exact"}

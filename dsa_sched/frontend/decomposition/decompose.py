@@ -56,8 +56,7 @@ def decompose_attention(network: Network, wants: Wants) -> Network:
     """
     apart, as_one = {**ATTENTION, **CACHED, **ROTARY}, {**ATTENTION_WHOLE, **ROTARY_WHOLE}
     if wants.attention_width:
-        apart["Attention"] = attending(wants.attention_width)
-        apart[CACHED_ATTENTION] = attending_in_parts(wants.attention_width, wants.attention_rows)
+        apart["Attention"], apart[CACHED_ATTENTION] = attending(wants), attending_in_parts(wants)
 
     def rule(node: Node) -> Rule | None:
         return (as_one if node.op_type in wants.whole and stays_whole(node) else apart).get(node.op_type)

@@ -20,20 +20,21 @@ from dsa_sched.frontend.decomposition.attention_bias import HELD, bias_of
 from dsa_sched.frontend.network.chain import BY_ROW, Chain, Rule, Shape
 from dsa_sched.frontend.network.matching import matches, op
 from dsa_sched.frontend.network.network import ATTEND, CACHED_ATTENTION, Network, Node
+from partitioner.ir.wants import Wants
 
 JOINED = op("Reshape", op("Transpose", op("Transpose", op("Reshape", op(ATTEND, name="flat")))))
 
 
-def attending(widest: int) -> Rule:
-    """The rule for an attention with at most `widest` elements in a row of a head; others, and those that it cannot
-    express, are taken apart.
+def attending(wants: Wants) -> Rule:
+    """The rule for an attention. Those that a target does not want so, and that the operator cannot express, are taken
+    apart.
     """
-    return _or_apart(partial(_attend, widest=widest), ATTENTION["Attention"])
+    return _or_apart(partial(_attend, wants=wants), ATTENTION["Attention"])
 
 
-def attending_in_parts(widest: int, least_rows: int) -> Rule:
-    """As `attending`, for attention to new and past keys of which each head is read by at least `least_rows` rows."""
-    return _or_apart(partial(_attend_in_parts, widest=widest, least_rows=least_rows), CACHED[CACHED_ATTENTION])
+def attending_in_parts(wants: Wants) -> Rule:
+    """As `attending`, for attention to new and past keys."""
+    return _or_apart(partial(_attend_in_parts, wants=wants), CACHED[CACHED_ATTENTION])
 
 
 def _or_apart(first: Rule, apart: Rule) -> Rule:
@@ -47,12 +48,19 @@ def _or_apart(first: Rule, apart: Rule) -> Rule:
     return rule
 
 
-def _attend_in_parts(chain: Chain, node: Node, *, widest: int, least_rows: int) -> bool:
+def _is_wanted(wants: Wants, keys: int, size: int, width: int) -> bool:
+    """Whether heads of so many keys, with these elements of a row of k and of v, are wanted in one operator."""
+    most = wants.attention_elements or keys * (size + width)
+    return max(size, width) <= wants.attention_width and keys * (size + width) <= most
+
+
+def _attend_in_parts(chain: Chain, node: Node, *, wants: Wants) -> bool:
     q, k, v, past_k, past_v, added, past_added, seen = node.inputs
     by_head, groups, width = chain.shape(q), chain.shape(k)[1], chain.shape(v)[3]
-    if node.number("softcap", 0.0) or node.integer(HELD, 0) or max(by_head[3], width) > widest:
+    keys = chain.shape(k)[2] + chain.shape(past_k)[2]
+    if node.number("softcap", 0.0) or node.integer(HELD, 0) or not _is_wanted(wants, keys, by_head[3], width):
         return False
-    if chain.shape(seen)[1] > 1 or by_head[1] // groups * by_head[2] < least_rows:
+    if chain.shape(seen)[1] > 1 or by_head[1] // groups * by_head[2] < wants.attention_rows:
         return False
     parts = ((past_k, past_v, past_added), (k, v, added))
     masks = [_spread(chain, mask, chain.shape(keys)[2]) for keys, _, mask in parts]
@@ -69,14 +77,14 @@ def _attend_in_parts(chain: Chain, node: Node, *, widest: int, least_rows: int) 
     return True
 
 
-def _attend(chain: Chain, node: Node, *, widest: int) -> bool:
+def _attend(chain: Chain, node: Node, *, wants: Wants) -> bool:
     if any([*node.inputs[4:], *node.outputs[1:]]) or node.number("softcap", 0.0) or node.number(FILL, -inf) != -inf:
         return False
     counts = [node.integer(name, 0) for name in ("q_num_heads", "kv_num_heads")]
     sizes = [_by_head(chain.shape(name), heads) for name, heads in zip(node.inputs, (*counts, counts[1]), strict=False)]
     q, k, v = (size or (0, 0, 0, 0) for size in sizes[:3])
     fits = q[0] == k[0] > 0 and k[:3] == v[:3] and q[3] == k[3] and q[1] % k[1] == 0
-    if not fits or max(k[3], v[3]) > widest:
+    if not fits or not _is_wanted(wants, k[2], k[3], v[3]):
         return False
     bias = bias_of(chain, node, (*q[:3], k[2]))
     if bias is None or bias.held:

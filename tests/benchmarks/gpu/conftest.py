@@ -43,11 +43,12 @@ def branching_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.fixture(scope="session")
-def pack(branching_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One network, batch 2, and the small subjects of the case study, with PTX."""
+@pytest.fixture(scope="session", params=["network", pytest.param("study", marks=pytest.mark.nightly)])
+def pack(request: pytest.FixtureRequest, branching_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One network, batch 2, with PTX; at night also one with the small subjects of the case study."""
     folder = tmp_path_factory.mktemp("pack")
-    wanted = Wanted((str(branching_file),), (2,), ("h200",), ptx=True, small=True, subjects=SMALL_SUBJECTS)
+    subjects = SMALL_SUBJECTS if request.param == "study" else ()
+    wanted = Wanted((str(branching_file),), (2,), ("h200",), ptx=True, small=True, subjects=subjects)
     manifest, _ = build(folder, wanted, lambda _said: None)
     assert not manifest["left_out"]
     return folder

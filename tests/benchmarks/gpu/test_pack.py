@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 
+from benchmarks.gpu.onnx_layers import OnnxLayers
 from benchmarks.gpu.pack import Wanted, build
 from benchmarks.gpu.packed_weights import Movement, find_movements, from_bytes, moved, to_bytes
 from benchmarks.gpu.predict import predicted
@@ -19,20 +21,57 @@ from hw_models.errors import FileError
 KEY = "0123456789abcdef" * 4
 
 
-@pytest.mark.slow
-def test_equal_checkouts_make_equal_packs(branching_file: Path, pack: Path, tmp_path: Path) -> None:
-    wanted = Wanted((str(branching_file),), (2,), ("h200",), ptx=True, small=True, subjects=SMALL_SUBJECTS)
-    _, size = build(tmp_path / "again", wanted, lambda _said: None)
+@pytest.fixture(scope="module")
+def wanted(tmp_path_factory: pytest.TempPathFactory) -> Wanted:
+    """A network of one convolution whose filters are padded."""
+    net = OnnxLayers()
+    net.conv("x", 3, 16, 3, "y")
+    path = tmp_path_factory.mktemp("model") / "padded.onnx"
+    onnx.save(net.model("padded", ("x", ["n", 3, 6, 6]), ("y", ["n", 16, 6, 6])), path)
+    return Wanted((str(path),), (2,), ("h200",), ptx=True, small=True)
+
+
+@pytest.fixture(scope="module")
+def padded(wanted: Wanted, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("pack")
+    build(folder, wanted, lambda _said: None)
+    return folder
+
+
+def check_equal(pack: Path, wanted: Wanted, folder: Path) -> None:
+    """Is a pack that is built in the folder this one?"""
+    _, size = build(folder, wanted, lambda _said: None)
     found = [
-        {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-        for folder in (pack, tmp_path / "again")
+        {path.relative_to(each).as_posix(): path.read_bytes() for path in each.rglob("*") if path.is_file()}
+        for each in (pack, folder)
     ]
     assert found[0] == found[1]
     assert size == sum(map(len, found[0].values()))
 
 
-def test_no_weights_travel(pack: Path) -> None:
+@pytest.mark.slow
+def test_equal_checkouts_make_equal_packs(padded: Path, wanted: Wanted, tmp_path: Path) -> None:
+    check_equal(padded, wanted, tmp_path / "again")
+
+
+@pytest.mark.parametrize("pack", [pytest.param("study", marks=pytest.mark.nightly)], indirect=True)
+def test_equal_checkouts_make_equal_packs_of_the_study(branching_file: Path, pack: Path, tmp_path: Path) -> None:
+    of_study = Wanted((str(branching_file),), (2,), ("h200",), ptx=True, small=True, subjects=SMALL_SUBJECTS)
+    check_equal(pack, of_study, tmp_path / "again")
+
+
+def test_no_weights_travel(padded: Path) -> None:
     """Padded filters of the first convolution are a movement; recipes are seeds."""
+    check_no_weights(padded)
+
+
+@pytest.mark.nightly
+def test_no_weights_of_several_layers_travel(pack: Path) -> None:
+    check_no_weights(pack)
+
+
+def check_no_weights(pack: Path) -> None:
+    assert read_pack(pack).programs
     for program in read_pack(pack).programs:
         with unfolded(read_pack(pack), program) as made:
             large = {key: recipe for key, recipe in made.recipes.items() if np.prod(recipe["shape"]) > 64}

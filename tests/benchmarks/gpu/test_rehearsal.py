@@ -66,6 +66,10 @@ def test_rates_have_results_that_are_checked(rehearsed: tuple[Path, str]) -> Non
     assert all("error" not in row for row in found.values())
 
 
+OF_STUDY = pytest.mark.parametrize("pack", [pytest.param("study", marks=pytest.mark.nightly)], indirect=True)
+
+
+@OF_STUDY
 def test_every_way_of_the_study_is_run_and_right(rehearsed: tuple[Path, str], pack: Path) -> None:
     found = {key: row for key, row in rows(rehearsed[0], "case-study").items() if "what" in row}
     programs = read_pack(pack).studied
@@ -84,6 +88,7 @@ def test_every_way_of_the_study_is_run_and_right(rehearsed: tuple[Path, str], pa
     assert any(len(kernel["ops"]) > 3 for program in fused for kernel in program.kernels.values())
 
 
+@OF_STUDY
 def test_candidates_are_run_alone(rehearsed: tuple[Path, str], pack: Path) -> None:
     found = rows(rehearsed[0], "order")
     programs = {program.key: program for program in read_pack(pack).candidates}

@@ -12,7 +12,7 @@ import pytest
 
 from benchmarks.gpu import steps
 from benchmarks.gpu.bench import Bench, Item, Results, Row, Step
-from benchmarks.gpu.store import Pack
+from benchmarks.gpu.store import Pack, PackWriter, checkout_hash
 from codegen.cutlass.runner.runner import RunnerError
 
 HEAD = {"step": "three", "pack": "0", "machine": "m"}
@@ -73,11 +73,11 @@ def test_when_time_is_up_the_rest_waits(tmp_path: Path) -> None:
     assert not results.done
 
 
-def test_a_lost_process_costs_one_row(pack: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lost_process_costs_one_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "pack"
-    folder.mkdir()
-    manifest = json.loads((pack / "manifest.json").read_text())
-    (folder / "manifest.json").write_text(json.dumps({**manifest, "code": "cubin"}))
+    program = {"network": "branching", "batch": 2, "chip": "h200", "level": "O0", "reuses": True, "kernels": {}}
+    manifest = {"checkout": checkout_hash(steps.ROOT), "code": "cubin", "programs": [program], "left_out": []}
+    PackWriter(folder).finish(manifest)
     codes = iter((-11, 75, 0))
     started: list[Sequence[str]] = []
 

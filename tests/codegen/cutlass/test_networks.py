@@ -9,13 +9,14 @@ from dsa_sched.verification.verify import verify_model
 from partitioner.planners.levels import planner_or_auto
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("network", "level"),
     [
-        pytest.param("mobilenet_v2-mini", "O3", marks=pytest.mark.slow(at_commit=1)),
-        pytest.param("squeezenet", "O0", marks=pytest.mark.slow(at_commit=1)),
-        pytest.param("resnet50", "O0", marks=pytest.mark.nightly),
-        pytest.param("mobilenet_v2", "O3", marks=pytest.mark.nightly),
+        ("mobilenet_v2-mini", "O3"),
+        ("squeezenet", "O0"),
+        ("resnet50", "O0"),
+        ("mobilenet_v2", "O3"),
     ],
 )
 def test_every_layer_is_within_its_bound(network: str, level: str) -> None:

@@ -62,6 +62,7 @@ def judged(model: onnx.ModelProto, folder: Path) -> tuple[str, ...]:
     return report.failures
 
 
+@pytest.mark.spread(9)
 @pytest.mark.parametrize("name", NETWORKS)
 def test_a_quantised_network_holds(name: str, tmp_path: Path) -> None:
     assert judged(NETWORKS[name](), tmp_path) == ()

@@ -39,6 +39,7 @@ def test_no_two_rows_have_a_word_in_common() -> None:
             assert one.match & both != other.match & both, (one.mnemonic, other.mnemonic)
 
 
+@pytest.mark.spread(8)
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.mnemonic)
 @given(data=st.data())
 def test_fields_come_back(operation: RoccOperation, data: st.DataObject) -> None:

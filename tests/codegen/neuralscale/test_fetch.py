@@ -53,7 +53,7 @@ def elf(request: pytest.FixtureRequest) -> bytes:
     return files.files[files.executable]
 
 
-@pytest.mark.spread(48)
+@pytest.mark.spread(16)
 @pytest.mark.parametrize("size_bytes", [256, 1024, 4096, 65_536])
 @pytest.mark.parametrize("line_bytes", [16, 32, 64])
 @pytest.mark.parametrize("ways", [1, 2, 4])

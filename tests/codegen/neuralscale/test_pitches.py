@@ -13,7 +13,7 @@ from tests.tile_runs import PATTERN, pitched_variants, run_tile
 from tests.tile_samples import SAMPLES, boxes_of, layers_of, sample_chip
 
 
-@pytest.mark.spread(36)
+@pytest.mark.spread(12)
 @pytest.mark.parametrize("name", SAMPLES)
 def test_a_pitch_changes_no_bit(name: str) -> None:
     chip = sample_chip(name)

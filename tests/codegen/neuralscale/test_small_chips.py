@@ -112,6 +112,7 @@ GRAPHS = [convolutions, residual, pools, rows_and_pieces]
 LARGE_GRAPHS = [pytest.param(make, marks=pytest.mark.nightly) for make in (wide, long_reductions)]
 
 
+@pytest.mark.spread(2)
 @pytest.mark.parametrize("make", [*GRAPHS, *LARGE_GRAPHS], ids=lambda make: str(make.__name__))
 def test_the_same_bits_on_every_chip(make: Make) -> None:
     graph, constants = make()

@@ -83,6 +83,7 @@ def _overflows(exact: Fraction, mode: int) -> bool:
     return below + up * unit > LARGEST
 
 
+@pytest.mark.spread(8)
 @pytest.mark.parametrize("mode", range(5))
 @pytest.mark.parametrize(
     ("compute", "exactly"),

@@ -168,7 +168,7 @@ def test_lines_with_values_that_are_not_finite() -> None:
 
 
 @pytest.mark.parametrize("kind", ["reduce_sum", "reduce_mean"])
-@pytest.mark.parametrize("length", [4_096, 4_097, 9_001, 50_176])
+@pytest.mark.parametrize("length", [4_096, 4_097, 9_001, pytest.param(50_176, marks=pytest.mark.nightly)])
 def test_long_lines_of_equal_elements_keep_their_digits(kind: str, length: int) -> None:
     """The worst case of adding one by one: all sums of an octave are rounded the same way."""
     value = np.float16(0.9 if kind == "reduce_mean" else 1.23)

@@ -104,7 +104,7 @@ def test_lines_that_are_not_finite_are_not_numbers() -> None:
     assert np.isfinite(got[3]).all()
 
 
-@pytest.mark.slow(at_commit=1)
+@pytest.mark.nightly
 @pytest.mark.parametrize("centred", [True, False])
 def test_norm_scale(centred: bool) -> None:
     """Of x * 2^k, epsilon 0: equal to the bit to k = 0 where nothing leaves the range, and near float64 everywhere."""

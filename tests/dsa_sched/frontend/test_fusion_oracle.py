@@ -13,7 +13,10 @@ from partitioner.ir.layers import group_layers
 
 @pytest.mark.parametrize(
     ("name", "count"),
-    [("squeezenet", 39), ("shufflenet", 75), pytest.param("resnet50", 57, marks=pytest.mark.nightly)],
+    [
+        ("squeezenet", 39),
+        *(pytest.param(*each, marks=pytest.mark.nightly) for each in (("shufflenet", 75), ("resnet50", 57))),
+    ],
 )
 def test_as_many_layers_as_tvm_fuses_kernels(name: str, count: int) -> None:
     network = load_network(name)

@@ -109,6 +109,12 @@ def test_what_the_operator_cannot_say_is_taken_apart(build: Build, tmp_path: Pat
     assert found["softmax"] == 1
 
 
+def test_heads_too_large_for_the_memory_before_the_cores_are_taken_apart(tmp_path: Path) -> None:
+    build = attention((1, 2, 3, 8), (1, 2, 6, 8))
+    assert kinds(build, tmp_path, replace(KERNELS, attention_elements=96))["attend"] == 1
+    assert "attend" not in kinds(build, tmp_path, replace(KERNELS, attention_elements=95))
+
+
 def test_nobody_else_is_given_the_operators(tmp_path: Path) -> None:
     wants = replace(KERNELS, attention_width=0, norms_of_lines=False)
     assert "attend" not in kinds(encoder, tmp_path, wants, opset=17)

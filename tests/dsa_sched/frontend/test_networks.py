@@ -28,7 +28,12 @@ CLASSIFIER = "view matmul softmax"
         ("squeezenet", 1, "conv relu concat max_pool average_pool softmax"),
         ("mobilenet_v2-mini", 2, "conv clip add average_pool view matmul"),
         ("resnet18_tailor-mini", 1, "conv relu"),
-        ("shufflenet", 2, f"conv relu transpose add concat max_pool average_pool {CLASSIFIER}"),
+        pytest.param(
+            "shufflenet",
+            2,
+            f"conv relu transpose add concat max_pool average_pool {CLASSIFIER}",
+            marks=pytest.mark.nightly,
+        ),
         pytest.param("densenet121", 1, "conv relu max add scale_shift concat max_pool average_pool", marks=slow),
         pytest.param("resnet50", 2, f"conv relu add max_pool average_pool {CLASSIFIER}", marks=slow),
         pytest.param("bvlc_alexnet", 2, f"conv relu lrn max_pool {CLASSIFIER}", marks=slow),

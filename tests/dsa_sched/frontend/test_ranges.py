@@ -42,13 +42,13 @@ def require_near(name: str, chip: str, level: str, folder: Path) -> None:
     assert np.linalg.norm(found - expected) <= case.bound * np.linalg.norm(expected)
 
 
-@pytest.mark.spread(33)
+@pytest.mark.spread(11)
 @pytest.mark.parametrize("name", CASES)
 def test_ordinary_results_stay_ordinary(name: str, tmp_path: Path) -> None:
     require_near(name, "stcp920", "O0", tmp_path)
 
 
-@pytest.mark.spread(12)
+@pytest.mark.spread(4)
 @pytest.mark.parametrize(("chip", "level"), [("stcp920", "O3"), ("a100", "O0")])
 @pytest.mark.parametrize("name", OF_EACH_RULE)
 def test_they_do_on_gpus_and_in_instances_too(name: str, chip: str, level: str, tmp_path: Path) -> None:

@@ -125,6 +125,7 @@ CASES: dict[str, Build] = {
 }
 
 
+@pytest.mark.spread(32)
 @pytest.mark.parametrize("wants", [TARGET.wants, NEUTRAL], ids=["stcp920", "neutral"])
 @pytest.mark.parametrize("name", CASES)
 def test_our_graph_computes_what_the_file_says(name: str, wants: Wants, tmp_path: Path) -> None:
@@ -134,6 +135,7 @@ def test_our_graph_computes_what_the_file_says(name: str, wants: Wants, tmp_path
     assert max(errors.values()) < LARGEST_ERROR, errors
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("op_type", GATES)
 def test_time_may_be_the_second_axis(op_type: str, tmp_path: Path) -> None:
     """onnxruntime has no such layout: the bits are those of the other one."""
@@ -217,8 +219,8 @@ def test_weights_of_another_size_are_refused(tmp_path: Path) -> None:
         load(build, tmp_path)
 
 
-@pytest.mark.slow(at_commit=2)
-@pytest.mark.parametrize("op_type", GATES)
+@pytest.mark.slow(at_commit=1)
+@pytest.mark.parametrize("op_type", sorted(GATES))
 @pytest.mark.parametrize("level", ["O3", "O1", "O2", "auto"])
 def test_every_level_stores_the_same_bits(level: str, op_type: str, tmp_path: Path) -> None:
     """Of lengths that differ and both directions, on the simulated chip; each level is held to O0 bit by bit."""

@@ -145,7 +145,7 @@ def test_the_frontend_reads_what_is_written(tmp_path: Path) -> None:
 LARGE = [pytest.param(name, marks=pytest.mark.slow(at_commit=1)) for name in ("randwire_large", "nasnet_large")]
 
 
-@pytest.mark.parametrize("name", ["squeezenet", "inception_v3", *LARGE])
+@pytest.mark.parametrize("name", ["squeezenet", pytest.param("inception_v3", marks=pytest.mark.nightly), *LARGE])
 def test_activations_keep_their_size(name: str) -> None:
     network = load_network(name)
     session = onnxruntime.InferenceSession(onnx_model(network).SerializeToString())

@@ -223,7 +223,10 @@ def test_tasks_that_no_device_takes_are_named_with_reasons(refused: tuple[str, s
     assert needs in result.stderr
 
 
-@pytest.mark.parametrize(("chip", "loaded"), [("stcp920", {"tvm", "dsa_sched.stages.targets"}), ("", set())])
+@pytest.mark.parametrize(
+    ("chip", "loaded"),
+    [pytest.param("stcp920", {"tvm", "dsa_sched.stages.targets"}, marks=pytest.mark.nightly), ("", set())],
+)
 def test_rooflines_load_only_what_chips_are_asked_with(refused: tuple[str, str], chip: str, loaded: set[str]) -> None:
     if not chip:
         other = "{kind: roofline, name: npu, roofline: {flops_per_second: 1e6, bytes_per_second: 1e6}}"

@@ -80,7 +80,7 @@ def test_a_segment_takes_the_same_in_any_network_that_enters_it_on_the_same_devi
     assert compared > 20
 
 
-@pytest.mark.spread(4)
+@pytest.mark.spread(2)
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("listed", [False, True])
 def test_a_row_of_segments_is_solved_by_few_evaluations(seed: int, listed: bool) -> None:

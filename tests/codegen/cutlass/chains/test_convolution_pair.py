@@ -137,12 +137,11 @@ def planned(model: onnx.ModelProto, folder: Path) -> KernelWork:
 
 
 OCCUPIED = [
-    (64, 4, 64, 64),
-    (64, 8, 64, 64),
     (32, 4, 64, 64),
-    (64, 4, 128, 128),
-    (64, 8, 256, 256),
-    (32, 4, 512, 512),
+    *(
+        pytest.param(*each, marks=pytest.mark.nightly)
+        for each in ((64, 4, 64, 64), (64, 8, 64, 64), (64, 4, 128, 128), (64, 8, 256, 256), (32, 4, 512, 512))
+    ),
 ]
 
 

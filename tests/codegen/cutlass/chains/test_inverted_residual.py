@@ -110,7 +110,7 @@ def test_blocks_that_keep_their_weights_go_from_tile_to_tile(tmp_path: Path, mon
     assert judged(model, tmp_path, str(chip), level="O3", samples=4096).failures == ()
 
 
-@pytest.mark.slow(at_commit=1)
+@pytest.mark.nightly
 @pytest.mark.parametrize("seed", range(50))
 def test_drawn_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     chip = ["a100", "h200"][seed // 2 % 2]
@@ -139,6 +139,7 @@ def test_what_the_template_does_not_take(tmp_path: Path, change: dict[str, objec
     assert all(read_kernel(group.kernel)[0] != "inverted_residual" for group in plan.groups)
 
 
+@pytest.mark.nightly
 def test_blocks_of_mobilenet_are_fused_and_explained() -> None:
     planned = plan_model("mobilenet_v2", "h200", CompileOptions(O3(), batch=32))
     plan, graph = planned.plan, planned.context.graph

@@ -175,7 +175,7 @@ def _followed(b: Branches) -> dict[str, tuple[int, int]]:
 Made = tuple[Executed, dict[str, int]]
 
 
-@pytest.fixture(scope="module", params=["a100", pytest.param("h200", marks=pytest.mark.slow)])
+@pytest.fixture(scope="module", params=["a100", pytest.param("h200", marks=pytest.mark.nightly)])
 def chip(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

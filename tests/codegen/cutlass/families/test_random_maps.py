@@ -113,7 +113,7 @@ CASES: dict[str, Case] = {
 }
 
 
-@pytest.mark.slow(at_commit=2)
+@pytest.mark.slow(at_commit=1)
 @pytest.mark.parametrize("name", CASES)
 def test_random_shapes_are_right(name: str, tmp_path: Path) -> None:
     b, draw = Branches(), np.random.default_rng(len(name))

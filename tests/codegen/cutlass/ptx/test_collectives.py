@@ -202,6 +202,7 @@ def product(text: str, kernel: str = "gemm_kk", k: int = 200) -> tuple[Array, Ar
     return memory.load(places[2], np.float16, (128, 64)), exact
 
 
+@pytest.mark.spread(3)
 @pytest.mark.parametrize(
     ("dropped", "kernel", "kind"),
     [

@@ -56,7 +56,7 @@ def test_wgmma_product(gemm: Module, kernel: str, size: tuple[int, int, int]) ->
     assert done.macs >= size[0] * size[1] * size[2]
 
 
-@pytest.mark.slow(at_commit=1)  # nvcc takes 40 seconds for CUTLASS 3
+@pytest.mark.nightly  # nvcc takes 40 seconds for CUTLASS 3
 @pytest.mark.parametrize("size", [(128, 64, 64), (200, 136, 152), (130, 68, 36), (128, 64, 512)], ids=str)
 def test_cutlass_3_product_by_warps_that_load_and_warps_that_multiply(
     gemm_sm90: Gemm90, size: tuple[int, int, int]
@@ -68,7 +68,7 @@ def test_cutlass_3_product_by_warps_that_load_and_warps_that_multiply(
         assert done.macs >= size[0] * size[1] * size[2]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_cutlass_3_has_no_proxy_fence_between_copies_and_products(gemm_sm90: Gemm90) -> None:
     """PTX asks for one between writes of cp.async and reads of wgmma; CUTLASS 4.2's mainloop goes without."""
     size = (128, 64, 64)
