@@ -391,6 +391,7 @@ proxies:
         ("level: O0", "level: O3, spill: largset", "options.spill[0]: 'largset' is unknown"),
         ("stcp920", "stcp921", "did you mean 'stcp920'?"),
         ("memories.L1.size_bytes", "memories.L1.size_byte", "did you mean 'memories.L1.size_bytes'?"),
+        ("memories.L1.size_bytes", "memories.L1.size", "did you mean 'memories.L1.size_bytes'?"),
         ("[3.5, 27]", "[3.5, fast]", "'fast' is not a number; the chip has 27.0"),
         ("[3.5, 27]", "[]", "should have at least 1 item"),
         ("{clusters: 1}", "{memories.L1.size_bytes: 1}", "is in set, too; give it in one of them"),
