@@ -152,7 +152,8 @@ def new(
     _require_new(file)
     text = derived_text(like, name, values).encode()
     write_whole(file, lambda stream: stream.write(text))
-    click.echo(f"{file}: like {like}, {len(values)} values given; see: dsa-sched chip check {file}")
+    count = f"{len(values)} {'value' if len(values) == 1 else 'values'}"
+    click.echo(f"{file}: like {like}, {count} given; see: dsa-sched chip check {file}")
 
 
 @chip.command()

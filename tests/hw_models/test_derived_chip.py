@@ -106,10 +106,18 @@ def test_a_file_is_made_like_another_file(tmp_path: Path) -> None:
     assert invoke("mine", "--cores", 4, "--memory", "L1=768KiB", "-o", mine).exit_code == 0
     done = invoke("half", "--like", mine, "--memory", "L1=384KiB", "-o", half)
     assert done.exit_code == 0, done.output
+    assert ", 1 value given;" in done.stdout
     changed = {path for path, *_ in differing_fields(load_chip(mine), load_chip(half))}
     assert changed == {f"memories.L1.{part}size_bytes" for part in ("", "buffers.data.", "buffers.weights.")}
     assert load_chip(half).description == "Like mine, with other values"
     assert "size_bytes: 393_216         # [given]; mine: 786_432" in half.read_text(encoding="utf-8")
+
+
+def test_a_part_that_is_given_leaves_the_rest_to_the_first(tmp_path: Path) -> None:
+    weights = "memories.L1.buffers.weights.size_bytes=256KiB"
+    assert invoke("mine", "--memory", "L1=768KiB", "--set", weights, "-o", tmp_path / "mine.yaml").exit_code == 0
+    parts = load_chip(tmp_path / "mine.yaml").memory("L1").buffers
+    assert [(part.name, part.size_bytes >> 10) for part in parts] == [("data", 512), ("weights", 256)]
 
 
 @pytest.mark.parametrize(("given", "hertz"), [("600", 600e6), ("1.2GHz", 1.2e9), ("1 ghz", 1e9), ("850MHz", 850e6)])
