@@ -132,6 +132,7 @@ def new(
     """
     from dsa_sched.io.atomic_write import require_file, write_whole
     from hw_models.derived_chip import derived_text
+    from hw_models.errors import size_text
     from hw_models.loading import load_chip
 
     named = {engine.kind: engine.name for engine in load_chip(like).engines}
@@ -152,8 +153,14 @@ def new(
     _require_new(file)
     text = derived_text(like, name, values).encode()
     write_whole(file, lambda stream: stream.write(text))
+    made = load_chip(file)
     count = f"{len(values)} {'value' if len(values) == 1 else 'values'}"
     click.echo(f"{file}: like {like}, {count} given; see: dsa-sched chip check {file}")
+    for each in made.memories:
+        if f"memories.{each.name}.size_bytes" in values and each.buffers:
+            parts = ", ".join(f"{part.name} {size_text(part.size_bytes)}" for part in each.buffers)
+            path = f"memories.{each.name}.buffers.PART.size_bytes"
+            click.echo(f"{each.name} is divided into {parts}; --set {path}=SIZE changes it")
 
 
 @chip.command()
