@@ -59,17 +59,18 @@ def field_values(chip: Chip) -> Mapping[str, object]:
 
 def with_parts(chip: Chip, values: Mapping[str, Given]) -> dict[str, Given | int]:
     """The same values, and new sizes of the parts of memories whose own sizes are among them: the same shares, the
-    first part takes the rest. Sizes of parts that are given stay."""
+    first part takes the rest, also of parts whose sizes are given, which stay."""
     found: dict[str, Given | int] = {}
     for memory in chip.memories:
         size = values.get(f"memories.{memory.name}.size_bytes")
         if not isinstance(size, int) or not memory.buffers:
             continue
+        paths = [f"memories.{memory.name}.buffers.{part.name}.size_bytes" for part in memory.buffers]
         shares = [size * part.size_bytes // memory.size_bytes for part in memory.buffers]
         aligned = [share - share % memory.alignment_bytes for share in shares]
-        sizes = (size - sum(aligned[1:]), *aligned[1:])
-        for part, bytes_of in zip(memory.buffers, sizes, strict=True):
-            found[f"memories.{memory.name}.buffers.{part.name}.size_bytes"] = bytes_of
+        given = [values.get(path) for path in paths]
+        sizes = [each if isinstance(each, int) else share for each, share in zip(given, aligned, strict=True)]
+        found |= dict(zip(paths, (max(0, size - sum(sizes[1:])), *sizes[1:]), strict=True))
     return found | dict(values)
 
 

@@ -32,6 +32,9 @@ PATTERNS = {
     LINE_PATTERN: ("one line of text", "write it without line breaks and control characters"),
 }
 
+_SHIFTS = {"KiB": 10, "MiB": 20, "GiB": 30}
+_SIZE = re.compile(r"([1-9][0-9]{0,9}) ?(KiB|MiB|GiB)")
+
 
 def field_problems(error: ValidationError, document: Document, model: type[BaseModel]) -> tuple[FileProblem, ...]:
     """One problem for every field that `model`, the class of the file, refuses."""
@@ -96,6 +99,8 @@ def _words(details: ErrorDetails, known: tuple[str, ...], kinds: tuple[str, ...]
         case "string_pattern_mismatch" if details["ctx"]["pattern"] in PATTERNS:
             what, suggestion = PATTERNS[details["ctx"]["pattern"]]
             return f"{given} is not {what}", suggestion
+        case "int_type" if (size := _SIZE.fullmatch(str(details["input"]))) is not None:
+            return _said(details["msg"], given), f"write the number of bytes, {int(size[1]) << _SHIFTS[size[2]]:_}"
         case sort:
             return _said(details["msg"], given), SUGGESTIONS.get(sort, "")
 

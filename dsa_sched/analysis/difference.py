@@ -8,6 +8,7 @@ both plans make of whole groups.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -170,6 +171,20 @@ class Difference:
         known = set(self.before.decisions), set(self.after.decisions)
         lost = tuple(each for each in self.before.decisions if each not in known[1])
         return lost, tuple(each for each in self.after.decisions if each not in known[0])
+
+    @cached_property
+    def decided_differently(self) -> tuple[tuple[Decision, ...], tuple[Decision, ...]]:
+        """Those of `decisions` that differ in more than the numbers of their reasons."""
+        lost, new = self.decisions
+        known = tuple({_without_numbers(each) for each in side} for side in (lost, new))
+        return (
+            tuple(each for each in lost if _without_numbers(each) not in known[1]),
+            tuple(each for each in new if _without_numbers(each) not in known[0]),
+        )
+
+
+def _without_numbers(decision: Decision) -> tuple[str, str, str]:
+    return decision.subject, decision.verdict, re.sub(r"\d[\d,.]*", "#", decision.reason)
 
 
 def times_of(after_seconds: float, before_seconds: float) -> float:

@@ -11,6 +11,7 @@ import click
 
 UNITS = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 NUMBER = re.compile(r"(\d[\d_]*(?:\.\d+)?) ?(KiB|MiB|GiB)?")
+CLOCK = re.compile(r"(\d[\d_]*(?:\.\d+)?) ?(MHz|GHz)?", re.IGNORECASE)
 ARRAY = re.compile(r"(\d+)x(\d+)")
 
 
@@ -67,6 +68,18 @@ def _array(_context: click.Context, _param: click.Parameter, given: str | None) 
     return int(found[1]), int(found[2])
 
 
+def _clock(_context: click.Context, _param: click.Parameter, given: str | None) -> int | None:
+    """A number of MHz, or one with its unit, in Hz. Raises BadParameter."""
+    if given is None:
+        return None
+    found = CLOCK.fullmatch(given.strip())
+    unit_hz = 10**9 if found is not None and (found[2] or "").lower() == "ghz" else 10**6
+    hertz = round(float(found[1].replace("_", "")) * unit_hz) if found is not None else 0
+    if hertz < 1:
+        raise click.BadParameter(f"{given!r} is not a number of MHz, or one with a unit, such as 1.2GHz")
+    return hertz
+
+
 def _require_new(file: Path) -> None:
     """Refuse a file that is there. Raises UsageError."""
     if file.exists():
@@ -75,13 +88,16 @@ def _require_new(file: Path) -> None:
 
 @chip.command()
 @click.argument("name", metavar="NAME", callback=_name)
-@click.option("--like", metavar="CHIP", default="stcp920", show_default=True, help="The built-in chip to start from.")
+@click.option(
+    "--like", metavar="CHIP", default="stcp920", show_default=True,
+    help="The chip to start from: a built-in name or a chip file.",
+)  # fmt: skip
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="The file to write. Default: NAME.yaml."
 )
 @click.option("--clusters", type=click.IntRange(min=1), help="Clusters of cores.")
 @click.option("--cores", type=click.IntRange(min=1), help="Cores of a cluster.")
-@click.option("--clock", type=click.IntRange(min=1), metavar="MHZ", help="Clock of the cores.")
+@click.option("--clock", callback=_clock, metavar="MHZ", help="Clock of the cores: 600, or with a unit, 1.2GHz.")
 @click.option(
     "--array", callback=_array, metavar="PxC", help="Matrix engine: pixels x channels at once, such as 32x32."
 )
@@ -103,15 +119,20 @@ def new(
     memory: dict[str, int | float],
     fields: dict[str, int | float],
 ) -> None:
-    """Write a chip file NAME.yaml like a built-in chip, with the values that are given. Comments stay: they say what
-    each field is, which values were given, and which are still the other chip's.
+    """Write a chip file NAME.yaml like a built-in chip, or like a chip file of yours, with the values that are given.
+    Comments stay: they say what each field is, which values were given, and which are still the other chip's.
 
     \b
     dsa-sched chip new mine --cores 4 --clusters 1 --array 32x32 --memory L1=768KiB
+    dsa-sched chip new half --like mine.yaml --memory L1=384KiB
     dsa-sched chip new slow --clock 600 --set links.ddr_to_llb.bandwidth_bytes_per_cycle=13.5 -o slow.yaml
+
+    Parts of a memory (the data and weights of an L1) keep their shares of it; --set gives them other sizes. A memory,
+    an engine or a link is removed in the file, with all that names it: `chip check` lists what still does.
     """
     from dsa_sched.io.atomic_write import require_file, write_whole
     from hw_models.derived_chip import derived_text
+    from hw_models.errors import size_text
     from hw_models.loading import load_chip
 
     named = {engine.kind: engine.name for engine in load_chip(like).engines}
@@ -119,7 +140,7 @@ def new(
     given = {
         "clusters": clusters,
         "cores_per_cluster": cores,
-        "clock_hz": clock * 1_000_000 if clock is not None else None,
+        "clock_hz": clock,
         f"{vector}.lanes": lanes,
         f"{matrix}.array_pixels": array[0] if array else None,
         f"{matrix}.array_channels": array[1] if array else None,
@@ -132,7 +153,14 @@ def new(
     _require_new(file)
     text = derived_text(like, name, values).encode()
     write_whole(file, lambda stream: stream.write(text))
-    click.echo(f"{file}: like {like}, {len(values)} values given; see: dsa-sched chip check {file}")
+    made = load_chip(file)
+    count = f"{len(values)} {'value' if len(values) == 1 else 'values'}"
+    click.echo(f"{file}: like {like}, {count} given; see: dsa-sched chip check {file}")
+    for each in made.memories:
+        if f"memories.{each.name}.size_bytes" in values and each.buffers:
+            parts = ", ".join(f"{part.name} {size_text(part.size_bytes)}" for part in each.buffers)
+            path = f"memories.{each.name}.buffers.PART.size_bytes"
+            click.echo(f"{each.name} is divided into {parts}; --set {path}=SIZE changes it")
 
 
 @chip.command()

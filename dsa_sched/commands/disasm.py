@@ -19,7 +19,8 @@ def disasm(file: Path) -> None:
     dsa-sched disasm mine.out/cluster0/program.elf
 
     Labels are the symbols of the program and, as `.L` and the address, all other targets of branches and jumps. A
-    symbol of this compiler, `coreC.NNNN.OPERATOR`, is where core C begins to work for an operator.
+    symbol of this compiler, `cores.NNNN.OPERATOR`, is where the text that all cores share goes on to an operator;
+    `coreC.NNNN.OPERATOR` is the same of a core C that has a text of its own.
     """
     from codegen.target import Disassembles
     from dsa_sched.analysis.executable_target import executable_target

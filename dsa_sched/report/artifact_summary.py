@@ -53,5 +53,5 @@ def _figures(artifact: Artifact, figures: FiguresEntry) -> Iterator[str]:
     binds = (
         f"{cause_text(figures.binds)} {figures.binds_share:.1%} of the critical path" if figures.binds else "nothing"
     )
-    share = f"{figures.floor_cycles / figures.cycles:.1%} of the time" if figures.cycles else "-"
+    share = f"{figures.floor_cycles / figures.cycles:.1%} of the time, launch included" if figures.cycles else "-"
     yield f"floor: {figures.floor_cycles:,.0f} cycles for {figures.floor}, {share}; binds: {binds}"

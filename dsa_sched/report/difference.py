@@ -39,9 +39,19 @@ def print_difference(found: Difference, full: bool = False, console: Console | N
             _say(console, ["", listing.title] if listing.title else [""])
             print_listing(listing.headings, listing.rows, listing.right, console)
         _say(console, listing.notes)
-    for title, decisions in zip(DECISIONS, found.decisions, strict=True):
+    for title, decisions in zip(DECISIONS, found.decisions if full else found.decided_differently, strict=True):
         if decisions:
             _say(console, ["", title, *decision_lines(decisions, full)])
+    if not full:
+        _say(console, [f"{line} (--full shows them)" for line in alike_lines(found)])
+
+
+def alike_lines(found: Difference) -> list[str]:
+    """How many decisions are the same but for the numbers of their reasons."""
+    count = len(found.decisions[1]) - len(found.decided_differently[1])
+    one = count == 1
+    text = f"{count} {'decision has' if one else 'decisions have'} the same {'reason' if one else 'reasons'}"
+    return [f"{text} with other numbers"] if count else []
 
 
 def listings(found: Difference, full: bool = False) -> Iterator[Listing]:
@@ -103,7 +113,7 @@ def _figures(found: Difference) -> Iterator[tuple[str, ...]]:
     for change in found.moved_bytes:
         yield _row(change.name, change, lambda number: size_text(int(number)))
     for change in found.peak_bytes:
-        yield _row(f"{change.name} at most", change, lambda number: size_text(int(number)))
+        yield _row(f"values in {change.name} at most", change, lambda number: size_text(int(number)))
     yield "order of instances", "", "", "same" if found.same_order else "differs"
 
 

@@ -110,7 +110,8 @@ def _measured(found: Explanation, run: MeasuredRun) -> Iterator[str]:
     yield f"  the critical path after the launch: {_shares_of(run.causes, run.work_cycles) or 'nothing'}"
     floor = binding_floor(found.network_floors)
     if floor.cycles:
-        yield f"  {run.work_cycles / floor.cycles:.2f} times the floor of the network, which is for {floor.name}"
+        times = f"{run.work_cycles / floor.cycles:.2f} times the floor of the network"
+        yield f"  {run.work_cycles:,.0f} cycles after the launch: {times}, which is for {floor.name}"
     slowest = sorted(found.groups, key=lambda group: -run.group(group.name).cycles)[:SLOWEST]
     parts = ((group.name, run.group(group.name)) for group in slowest)
     yield "slowest groups: " + ", ".join(

@@ -70,7 +70,11 @@ def summary(name: str, cases: tuple[Judgement, ...]) -> str:
     bad = Counter(f"{check} {said}" for case in cases for check, said in case.regressions.items())
     worse = ", ".join(f"{count} x {what}" for what, count in sorted(bad.items()))
     known = sum(bool(case.known) for case in cases)
-    words = [f"{len(cases)} cases", worse or "nothing to complain of", f"{known} known failures" if known else ""]
+    words = [
+        f"{len(cases)} cases",
+        worse or "nothing to complain of",
+        f"{known} known {'failure' if known == 1 else 'failures'}" if known else "",
+    ]
     return f"{name}: {'; '.join(filter(None, words))}"
 
 

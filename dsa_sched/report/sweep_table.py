@@ -34,6 +34,9 @@ GAIN = "items_per_second"
 MOST_PRINTED = 20
 """Largest number of points that are printed; the tables have all."""
 
+FEW = 12
+"""Largest number of points of a sweep that is printed whole, those that do not compile each by itself."""
+
 MOST_REASONS = 10
 
 
@@ -56,13 +59,17 @@ COSTS: Mapping[str, CostAxis] = {
 
 
 def print_sweep(table: SweepTable, console: Console | None = None) -> None:
-    """Print how many points there are, those on a front, the fastest first, and why others were not compiled."""
+    """Print how many points there are, those on a front (all, where they are few), the fastest first, and why others
+    were not compiled."""
     console = console or output_console()
     _say(console, summary_lines(table))
     each = table.comparable.values()
     fronts = {cost: {row for rows in each for row in table.front(rows, cost, GAIN)} for cost in COSTS}
+    few = len(table.rows) <= FEW
+    timed = {row for row in range(len(table.rows)) if table.number(row, GAIN) is not None}
     rows = sorted(
-        {row for front in fronts.values() for row in front}, key=lambda row: -(table.number(row, GAIN) or 0.0)
+        timed if few else {row for front in fronts.values() for row in front},
+        key=lambda row: (-(table.number(row, GAIN) or 0.0), row),
     )
     if rows:
         _say(console, [""])
@@ -73,7 +80,10 @@ def print_sweep(table: SweepTable, console: Console | None = None) -> None:
     if rows and others:
         _say(console, [f"and {others} more, which the tables have"])
     missing = list(reasons(table))
-    if missing:
+    if missing and few:
+        lacking = [f"{row_title(table, row)}: {why}" for row, why in enumerate(_reasons(table)) if why]
+        _say(console, ["", "not compiled:", *lacking])
+    elif missing:
         _say(console, [""])
         print_listing(
             ("points", "not compiled"), ((str(count), shortened(why)) for why, count in missing), (0,), console
@@ -83,7 +93,7 @@ def print_sweep(table: SweepTable, console: Console | None = None) -> None:
 def summary_lines(table: SweepTable) -> list[str]:
     """How many points there are, by status."""
     count = Counter(_statuses(table))
-    words = {COMPILED: "compiled", PLANNED: "planned, without machine code", REFUSED: "do not compile",
+    words = {COMPILED: "compiled", PLANNED: "planned without machine code", REFUSED: "not compiled",
              FAULT: "ended by a fault, to be tried again"}  # fmt: skip
     said = ", ".join(f"{count[status]} {text}" for status, text in words.items() if count[status])
     return [f"{table.name}: {len(table.rows)} points: {said}"]
@@ -100,7 +110,7 @@ def fastest(table: SweepTable) -> Iterator[tuple[str, str]]:
 
 def reasons(table: SweepTable) -> Iterator[tuple[str, int]]:
     """Reasons for which points were not compiled, the most frequent first, and how many."""
-    count = Counter(str(table.cell(row, "reason")) for row in range(len(table.rows)) if table.cell(row, "reason"))
+    count = Counter(str(why) for why in _reasons(table) if why)
     yield from count.most_common(MOST_REASONS)
     if len(count) > MOST_REASONS:
         yield "other reasons, which the tables have", count.total() - sum(n for _, n in count.most_common(MOST_REASONS))
@@ -125,6 +135,10 @@ def cell_text(cell: Cell) -> str:
 
 def _statuses(table: SweepTable) -> list[str]:
     return [str(table.cell(row, "status")) for row in range(len(table.rows))]
+
+
+def _reasons(table: SweepTable) -> list[Cell]:
+    return [table.cell(row, "reason") for row in range(len(table.rows))]
 
 
 def _row(table: SweepTable, row: int, fronts: Mapping[str, set[int]]) -> tuple[str, ...]:

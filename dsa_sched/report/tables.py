@@ -11,7 +11,7 @@ from rich.text import Text
 from dsa_sched.analysis.work import LayerWork
 from dsa_sched.host.verify import HostedReport
 from dsa_sched.report.listing import PLAIN_WIDTH, output_console, print_table
-from dsa_sched.verification.tolerances import LogitsResult
+from dsa_sched.verification.tolerances import LAYER_BOUND, LogitsResult
 from dsa_sched.verification.verdict import (
     BoundedLevelResult,
     ConstantsResult,
@@ -152,9 +152,10 @@ def _channel(report: VerifyReport) -> str:
     if not found:
         return "channels: none that the reference has"
     worst, name = max(found, key=lambda pair: pair[0].share)
+    by_rounding = ", since rounding alone may make as much" if worst.bound > LAYER_BOUND else ""
     return (
         f"channels: nearest to its bound is channel {worst.channel} of {name}, error {worst.error:.2e} alone, "
-        f"{worst.share:.0%} of what is allowed"
+        f"{worst.share:.0%} of what is allowed, {worst.bound:.2e}{by_rounding}"
     )
 
 

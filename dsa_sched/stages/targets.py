@@ -6,6 +6,7 @@ options, target --require_able--> nothing, or one sentence that names what the t
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Collection
 from dataclasses import replace
 from functools import partial
@@ -39,19 +40,34 @@ def target_of(chip: Chip) -> Target:
     target = generator_of(chip)
     if target is None:
         works = "--print graph and --print plan work" if chip.kind == "cores" else "--print graph works"
+        close = difflib.get_close_matches(chip.isa, target_names(), 1)
+        guess = f"did you mean {close[0]!r}? Otherwise " if close else ""
         raise TargetError(
             f"chip {chip.name}",
             needs=f"a code generator for {chip.isa}",
             has=", ".join(target_names()),
             change=(
-                f"install a package with an entry point {chip.isa!r} in the group {ENTRY_POINT_GROUP!r} that names an "
-                f"object with {', '.join(target_members())} (or, where kernels are whole groups of layers, with those "
-                f"of codegen.target.{GroupTarget.__name__}); {works} without one"
+                f"{guess}install a package with an entry point {chip.isa!r} in the group {ENTRY_POINT_GROUP!r} that "
+                f"names an object with {', '.join(target_members())} (or, where kernels are whole groups of layers, "
+                f"with those of codegen.target.{GroupTarget.__name__}); {works} without one"
             ),
         )
     if problems := target.unsuited(chip):
-        raise TargetError(f"chip {chip.name}", needs=f"what {chip.isa} has", has="\n  ".join(("", *problems)).strip())
+        who = f"chip {chip.name}: no machine code for {chip.isa} can be made"
+        works = "; plans can be made (explain, sweep, --print plan)" if _can_be_planned_for(chip, target) else ""
+        raise TargetError(who, change="\n  ".join(("", *problems)).strip() + works)
     return target
+
+
+def _can_be_planned_for(chip: Chip, target: Target) -> bool:
+    """Whether tiles can be planned for a chip that this code generator makes no machine code for."""
+    if not isinstance(target, NeedsParts):
+        return False
+    try:
+        planning_target(chip)
+    except TargetError:
+        return False
+    return True
 
 
 def planning_target(chip: Chip) -> Target | GenericTarget:

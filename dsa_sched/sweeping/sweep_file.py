@@ -164,7 +164,7 @@ def _changes(path: FieldPath, chip: SweptChip, known: Mapping[str, object]) -> I
     for way, name, values in given:
         place = (*path, way, name)
         if name not in known:
-            close = difflib.get_close_matches(name, known, 1, 0.5)
+            close = [each for each in known if each.startswith(name)] or difflib.get_close_matches(name, known, 1, 0.5)
             guess = f"did you mean {close[0]!r}?" if close else "such as memories.L1.size_bytes"
             yield place, "the chip has no such field", guess
             continue

@@ -136,9 +136,10 @@ def test_a_batch_is_of_nine_digits_at_most(command: str, batch: int) -> None:
         (
             "isa: neuralscale-v1",
             "isa: neuralscale-v2",
-            "needs a code generator for neuralscale-v2; has gemmini-v3, neuralscale-v1",
+            "needs a code generator for neuralscale-v2; has gemmini-v3, neuralscale-v1, sm_80, sm_90a; did you mean "
+            "'neuralscale-v1'? Otherwise install",
         ),
-        ("clusters: 4", "clusters: 9", "needs what neuralscale-v1 has; has clusters is 9; at most 4"),
+        ("clusters: 4", "clusters: 9", "no machine code for neuralscale-v1 can be made: clusters is 9; at most 4"),
     ],
 )
 def test_chip_check_says_what_no_code_can_be_made_for(tmp_path: Path, field: str, changed: str, said: str) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
@@ -11,7 +13,10 @@ from click.testing import CliRunner, Result
 
 import dsa_sched
 from dsa_sched.cli import cli
+from dsa_sched.report.difference import print_difference
+from dsa_sched.report.listing import plain_console
 from hw_models.changes import differing_fields
+from partitioner.ir.decisions import Decision
 from tests.repo.test_docs import documented_keys
 from tests.small_models import classifier, save
 
@@ -51,6 +56,25 @@ def test_an_artifact_is_as_fast_as_itself(built: Path) -> None:
     found = dsa_sched.diff(built / "o3", built / "o3").found
     assert (found.times, found.same_order, found.reason) == (1.0, True, None)
     assert not any(change.more for change in (*found.counts, *found.causes, *found.moved_bytes, *found.peak_bytes))
+
+
+def test_decisions_that_differ_in_numbers_alone_are_counted(built: Path) -> None:
+    found = dsa_sched.diff(built / "o3", built / "o3").found
+    asked = Decision("level", "not O2", "95,667 cycles by the cycle model")
+    sides = (
+        replace(found.before, decisions=(asked, Decision("relu", "fused", "reads conv1"))),
+        replace(found.after, decisions=(replace(asked, reason="95,470 cycles by the cycle model"),)),
+    )
+    printed: dict[bool, str] = {}
+    for full in (False, True):
+        stream = io.StringIO()
+        print_difference(replace(found, before=sides[0], after=sides[1]), full, plain_console(stream))
+        printed[full] = stream.getvalue()
+    assert "decisions only before\n  relu: fused: reads conv1\n1 decision has the same reason" in printed[False]
+    assert "not O2" not in printed[False]
+    assert "decisions only after" not in printed[False]
+    assert printed[True].count("not O2") == 2
+    assert "with other numbers" not in printed[True]
 
 
 def test_the_first_line_says_by_how_much_and_why(built: Path) -> None:

@@ -97,7 +97,7 @@ def test_an_operator_that_the_chip_cannot_compute(tmp_path: Path) -> None:
     chip = tmp_path / "small.yaml"
     chip.write_text(STCP920.replace("1_310_720", "1_114_112").replace("262_144     # 0.25", "65_536     # 64 KiB, not"))
     message = compile_refused(save(one_node("Log"), tmp_path / "m.onnx"), tmp_path, chip=str(chip))
-    needs = "a table of 131072 bytes, for which the weights part of L1 must have 262144 bytes and has 65536"
+    needs = "a table of 128 KiB, for which the weights part of L1 must have 256 KiB and has 64 KiB"
     assert f"Log the_log (1x3x8x8): log needs {needs}" in message
 
 

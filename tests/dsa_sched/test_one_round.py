@@ -24,7 +24,7 @@ from tests.small_models import save
 
 node = helper.make_node
 CHIP = small_chip(weights_bytes=1 << 16)
-NO_LOG = "log needs a table of 131072 bytes, for which the weights part of L1 must have 262144 bytes and has 65536"
+NO_LOG = "log needs a table of 128 KiB, for which the weights part of L1 must have 256 KiB and has 64 KiB"
 IMAGE = (2, 3, 8, 8)
 
 

@@ -63,6 +63,13 @@ def test_the_errors_of_all_layers_are_those_of_the_report(folder: Path) -> None:
     assert told["conv1"]["right samples"] == f"{first['samples']:,} of {first['samples']:,}"
 
 
+def test_the_summary_has_the_verdict_and_the_chip(folder: Path) -> None:
+    text = (folder / "page.html").read_text(encoding="utf-8")
+    report = json.loads((folder / "report.json").read_text(encoding="utf-8"))
+    assert f"<tr><th>verified</th><td>{report['verdict']}: {report['reason']}</td></tr>" in text
+    assert "<tr><th>chip</th><td>stcp920, 4 clusters of 8 cores at 1,000 MHz: STCP920 card" in text
+
+
 def test_the_difference_is_that_of_diff(folder: Path) -> None:
     printed = invoke("diff", folder / "O0", folder / "O3", "--full").stdout.splitlines()
     text = (folder / "page.html").read_text(encoding="utf-8")

@@ -135,7 +135,9 @@ def test_logits_that_fail(logits: LogitsResult, said: str) -> None:
 def test_a_wrong_channel_is_said_in_words() -> None:
     text = shown(report(WRONG_CHANNEL), 200)
     assert "failed: layer conv: relative error 0.1 of channel 17 by itself, at most 0.02 is allowed" in text
-    said = "channels: nearest to its bound is channel 17 of conv, error 1.00e-01 alone, 500% of what is allowed"
+    said = (
+        "channels: nearest to its bound is channel 17 of conv, error 1.00e-01 alone, 500% of what is allowed, 2.00e-02"
+    )
     assert said in text
     assert "channels: none that the reference has" in shown(report(UNKNOWN), 200)
 

@@ -168,7 +168,7 @@ def test_what_does_not_compile_fails_once_and_is_known_then(ran: tuple[Path, Res
     assert "Det" in failure.attrib["message"]
     done = invoke(tmp_path / "small.yaml", "--jobs", 1, "--against", tmp_path / "small.out")
     assert done.exit_code == 0
-    assert "3 cases; nothing to complain of; 1 known failures" in done.stdout
+    assert "3 cases; nothing to complain of; 1 known failure" in done.stdout
     (skipped,) = junit(tmp_path / "small.out")["compile", title]
     assert skipped.tag == "skipped"
     assert skipped.attrib["message"].startswith("known: failed: ")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import os
 import re
@@ -12,6 +13,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,8 @@ from click.testing import CliRunner, Result
 
 import dsa_sched
 from dsa_sched.cli import cli
+from dsa_sched.report.listing import plain_console
+from dsa_sched.report.sweep_table import print_sweep, row_title
 from dsa_sched.sweeping.carried_out import POINTS
 from dsa_sched.sweeping.sweep_file import EXAMPLE, MOST_POINTS, SweptOptions, read_sweep
 from hw_models.errors import ChipError, JobFileError
@@ -32,6 +36,7 @@ __all__ = ["browser"]
 
 ROOT = Path(__file__).parents[2]
 TABLES = ("table.csv", "table.json", "table.parquet")
+STATUS = ("compiled", "planned", "refused")
 LABEL = "</script><b>relu"
 """A name of a stranger who wants to become part of the page."""
 SWEEP = f"""\
@@ -96,7 +101,7 @@ def test_there_is_a_row_for_every_combination_with_a_status_and_a_reason(swept: 
     assert "655361 bytes are not a multiple" in reasons[655_361]
     assert reasons[1_310_720] == reasons[2_621_440] == ""
     assert {row["status"] for row in found if row[SIZE] == 64} == {"refused", "compiled"}
-    assert done.stdout.startswith("small: 16 points: 6 compiled, 4 planned, without machine code, 6 do not compile\n")
+    assert done.stdout.startswith("small: 16 points: 6 compiled, 4 planned without machine code, 6 not compiled\n")
 
 
 def test_progress_says_what_remains(swept: tuple[Path, Result], tmp_path: Path) -> None:
@@ -187,6 +192,20 @@ def test_what_is_printed_are_the_points_on_fronts(swept: tuple[Path, Result]) ->
     assert len(table) == 1 + len(best) + 1
     assert table[-1] == f"and {16 - 6 - len(best)} more, which the tables have"
     assert str(report) == swept[1].stdout[: len(str(report))]
+
+
+def test_of_few_points_all_are_printed_and_each_refusal_has_its_point(swept: tuple[Path, Result]) -> None:
+    whole = dsa_sched.sweep(swept[0].parent / "small.yaml", swept[0]).table
+    table = replace(whole, rows=whole.rows[-8:])
+    stream = io.StringIO()
+    print_sweep(table, plain_console(stream))
+    first, timed, refused = stream.getvalue().split("\n\n")
+    rows_of = {status: [row for row in range(8) if table.cell(row, "status") == status] for status in STATUS}
+    assert first.startswith("small: 8 points: ")
+    assert len(timed.splitlines()) == 1 + len(rows_of["compiled"]) + len(rows_of["planned"])
+    whys = [f"{row_title(table, row)}: {table.cell(row, 'reason')}" for row in rows_of["refused"]]
+    assert whys
+    assert refused.splitlines() == ["not compiled:", *whys]
 
 
 class Killed(BaseException):
@@ -391,6 +410,7 @@ proxies:
         ("level: O0", "level: O3, spill: largset", "options.spill[0]: 'largset' is unknown"),
         ("stcp920", "stcp921", "did you mean 'stcp920'?"),
         ("memories.L1.size_bytes", "memories.L1.size_byte", "did you mean 'memories.L1.size_bytes'?"),
+        ("memories.L1.size_bytes", "memories.L1.size", "did you mean 'memories.L1.size_bytes'?"),
         ("[3.5, 27]", "[3.5, fast]", "'fast' is not a number; the chip has 27.0"),
         ("[3.5, 27]", "[]", "should have at least 1 item"),
         ("{clusters: 1}", "{memories.L1.size_bytes: 1}", "is in set, too; give it in one of them"),
@@ -465,7 +485,7 @@ def test_the_page_shows_fronts_and_rows(swept: tuple[Path, Result], browser: Any
     assert LABEL not in text
     assert not re.search(r"(src|href)\s*=", re.sub(r"<script.*?</script>", "", text, flags=re.DOTALL))
     shown, errors = opened(browser, file, scheme, width)
-    assert "6 do not compile" in shown.inner_text("#summary")
+    assert "6 not compiled" in shown.inner_text("#summary")
     for name in ("on_chip_bytes", "main_bytes_per_second"):
         shown.click(f"button[data-tab={name}]")
         shown.wait_for_selector(f"#{name} .main-svg", state="visible", timeout=10_000)

@@ -23,7 +23,9 @@ def test_a_file_has_the_given_values_and_all_others_of_its_pattern(tmp_path: Pat
     done = invoke("mine", "--cores", 4, "--array", "32x16", "--memory", "L1=768KiB", "--clock", 900,
                   "--set", "links.ddr_to_llb.latency_cycles=120", "-o", file)  # fmt: skip
     assert done.exit_code == 0, done.output
-    assert done.stdout == f"{file}: like stcp920, 6 values given; see: dsa-sched chip check {file}\n"
+    first, parts = done.stdout.splitlines()
+    assert first == f"{file}: like stcp920, 6 values given; see: dsa-sched chip check {file}"
+    assert parts.startswith("L1 is divided into data 614.40 KiB, weights 153.60 KiB; --set memories.L1.buffers.PART")
     made = load_chip(file)
     assert (made.name, made.cores_per_cluster, made.clock_hz) == ("mine", 4, 900_000_000)
     assert (made.matrix.array_pixels, made.matrix.array_channels) == (32, 16)
@@ -31,8 +33,8 @@ def test_a_file_has_the_given_values_and_all_others_of_its_pattern(tmp_path: Pat
     assert l1.size_bytes == sum(part.size_bytes for part in l1.buffers) == 768 << 10
     changed = {path.split(".")[0] for path, *_ in differing_fields(load_chip("stcp920"), made)}
     assert changed == {"clock_hz", "cores_per_cluster", "memories", "engines", "links"}
-    lines = [line for line in file.read_text(encoding="utf-8").splitlines() if "[given]; stcp920: " in line]
-    assert len(lines) == 6 + len(l1.buffers)
+    text = file.read_text(encoding="utf-8")
+    assert (text.count("[given]; stcp920: "), text.count("[share]; stcp920: ")) == (6, len(l1.buffers))
     assert CliRunner().invoke(cli, ["chip", "check", str(file)]).stdout.startswith(f"{file}: good; chip mine")
 
 
@@ -79,7 +81,8 @@ def test_what_no_chip_has_is_refused_and_nothing_is_written(words: tuple[str, ..
     "words",
     [
         ("../mine",), ("1e3",), ("mine", "--array", "32"), ("mine", "--memory", "L1"), ("mine", "--memory", "L1=1 TB"),
-        ("mine", "--set", "=3"), ("mine", "--cores", "0"), ("mi\nne",),
+        ("mine", "--set", "=3"), ("mine", "--cores", "0"), ("mine", "--clock", "0"), ("mi\nne",),
+        ("mine", "--clock", "1THz"),
     ],
 )  # fmt: skip
 def test_words_that_are_off_are_a_matter_of_usage(words: tuple[str, ...], tmp_path: Path) -> None:
@@ -93,6 +96,41 @@ def test_a_file_that_is_there_stays(tmp_path: Path) -> None:
     assert (tmp_path / "mine.yaml").read_text(encoding="utf-8") == "mine"
 
 
-def test_a_pattern_is_a_built_in_chip() -> None:
+def test_a_pattern_is_a_built_in_chip_or_a_chip_file() -> None:
     with pytest.raises(ChipError, match="stcp921"):
         derived_text("stcp921", "mine", {})
+    with pytest.raises(ChipError, match=r"nowhere\.yaml: needs a chip file; has no such file"):
+        derived_text("nowhere.yaml", "mine", {})
+
+
+def test_a_file_is_made_like_another_file(tmp_path: Path) -> None:
+    mine, half = tmp_path / "mine.yaml", tmp_path / "half.yaml"
+    assert invoke("mine", "--cores", 4, "--memory", "L1=768KiB", "-o", mine).exit_code == 0
+    done = invoke("half", "--like", mine, "--memory", "L1=384KiB", "-o", half)
+    assert done.exit_code == 0, done.output
+    assert ", 1 value given;" in done.stdout
+    changed = {path for path, *_ in differing_fields(load_chip(mine), load_chip(half))}
+    assert changed == {f"memories.L1.{part}size_bytes" for part in ("", "buffers.data.", "buffers.weights.")}
+    assert load_chip(half).description == "Like mine, with other values"
+    assert "size_bytes: 393_216         # [given]; mine: 786_432" in half.read_text(encoding="utf-8")
+
+
+def test_a_part_that_is_given_leaves_the_rest_to_the_first(tmp_path: Path) -> None:
+    weights = "memories.L1.buffers.weights.size_bytes=256KiB"
+    assert invoke("mine", "--memory", "L1=768KiB", "--set", weights, "-o", tmp_path / "mine.yaml").exit_code == 0
+    parts = load_chip(tmp_path / "mine.yaml").memory("L1").buffers
+    assert [(part.name, part.size_bytes >> 10) for part in parts] == [("data", 512), ("weights", 256)]
+
+
+@pytest.mark.parametrize(("given", "hertz"), [("600", 600e6), ("1.2GHz", 1.2e9), ("1 ghz", 1e9), ("850MHz", 850e6)])
+def test_a_clock_may_have_a_unit(given: str, hertz: float, tmp_path: Path) -> None:
+    assert invoke("mine", "--clock", given, "-o", tmp_path / "mine.yaml").exit_code == 0
+    assert load_chip(tmp_path / "mine.yaml").clock_hz == hertz
+
+
+def test_a_description_over_several_lines_is_refused_in_words(tmp_path: Path) -> None:
+    text = derived_text("stcp920", "mine", {}).replace('"Like stcp920, with other values"', ">-\n  one\n  two")
+    (tmp_path / "mine.yaml").write_text(text, encoding="utf-8")
+    assert load_chip(tmp_path / "mine.yaml").description == "one two"
+    with pytest.raises(ChipError, match="needs description on a line of its own"):
+        derived_text(str(tmp_path / "mine.yaml"), "half", {})

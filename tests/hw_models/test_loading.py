@@ -167,6 +167,11 @@ FIELD_EDITS = (
     ),
     ("description: S", 'description: "\\e" #', "is not one line of text; write it without line breaks"),
     ("clock_hz: 1_000_000_000", "clock_hz: fast", "clock_hz: 'fast' should be a valid integer; write a whole number"),
+    (
+        "size_bytes: 8_388_608",
+        "size_bytes: 8 MiB",
+        "'8 MiB' should be a valid integer; write the number of bytes, 8_388_608",
+    ),
     ("clock_hz: 1_000_000_000", "clock_hz: 1.5", "clock_hz: 1.5 should be a valid integer"),
     ("clock_hz: 1_000_000_000", "clock_hz:", "clock_hz: an empty value should be a valid integer"),
     ("clusters: 4", "clusters: -4", "clusters: -4 should be greater than or equal to 1"),

@@ -24,6 +24,7 @@ from codegen.neuralscale.templates.elementwise import LOOKUP_BYTES
 from codegen.neuralscale.templates.tile import WEIGHTS
 from hw_models.chip import Chip
 from hw_models.cost import dma_cycles, transfer_cycles
+from hw_models.errors import size_text
 from hw_models.memory_parts import part_bytes, place_of
 from partitioner.ir.formula import steps_of
 from partitioner.ir.graph import Op
@@ -169,5 +170,6 @@ def no_table(chip: Chip) -> str | None:
     memory, part = place_of(chip, "L1", WEIGHTS)
     if (room := part_bytes(chip, memory, part)) < 2 * LOOKUP_BYTES:
         named = f"the {part} part of {memory}" if part else memory
-        return f"a table of {LOOKUP_BYTES} bytes, for which {named} must have {2 * LOOKUP_BYTES} bytes and has {room}"
+        least = size_text(2 * LOOKUP_BYTES)
+        return f"a table of {size_text(LOOKUP_BYTES)}, for which {named} must have {least} and has {size_text(room)}"
     return None

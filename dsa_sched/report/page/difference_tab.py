@@ -8,7 +8,15 @@ from __future__ import annotations
 from html import escape
 
 from dsa_sched.analysis.difference import Difference
-from dsa_sched.report.difference import DECISIONS, compared_lines, headline, layers_text, listings, time_change
+from dsa_sched.report.difference import (
+    DECISIONS,
+    alike_lines,
+    compared_lines,
+    headline,
+    layers_text,
+    listings,
+    time_change,
+)
 from dsa_sched.report.listing import Listing
 from dsa_sched.report.page.charts import Figure
 from dsa_sched.report.page.html_table import listing_html
@@ -54,7 +62,8 @@ def difference_html(found: Difference) -> tuple[str, str]:
     headings = ("about", "decision", "reason")
     decisions = (
         Listing(title, headings, tuple((each.subject, each.verdict, each.reason) for each in dict.fromkeys(side)))
-        for title, side in zip(DECISIONS, found.decisions, strict=True)
+        for title, side in zip(DECISIONS, found.decided_differently, strict=True)
     )
     shown = (listing for listing in (*listings(found, full=True), *decisions) if listing.rows or listing.notes)
-    return above, "".join(map(listing_html, shown))
+    alike = "".join(f"<p>{line}</p>" for line in alike_lines(found))
+    return above, "".join(map(listing_html, shown)) + alike

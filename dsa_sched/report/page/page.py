@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from html import escape
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from dsa_sched.report.page.difference_tab import difference_html, part_changes
 from dsa_sched.report.page.shell import Head, whole_page, write_text
 from dsa_sched.report.timed_run import cause_text, time_text
 from dsa_sched.verification.kept_report import Accuracy, LayerAccuracy
+from hw_models.chip import Chip
 from hw_models.errors import size_text
 from partitioner.ir.regions import box_text
 
@@ -38,6 +40,12 @@ TABS = {
     "decisions": "Decisions",
 }
 """Tabs by name; those without content are left out."""
+
+ROOFLINE_NOTE = (
+    "<p>The time of a group is what it adds to the critical path. What is loaded for it while others compute adds "
+    "nothing, so a group may lie above the roof; the network as a whole cannot.</p>"
+)
+"""What stands below the roofline."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +84,13 @@ def page(content: PageContent) -> str:
     }
     shown = {name: title for name, title in TABS.items() if name in ("summary", "decisions") or name in drawn}
     around = {
+        "roofline": ("", ROOFLINE_NOTE),
         "accuracy": ("", "") if content.accuracy is None else accuracy_html(content.accuracy),
         "difference": ("", "") if content.difference is None else difference_html(content.difference),
     }
     sections = "".join(_section(name, *around.get(name, ("", ""))) for name in drawn)
     sections = (
-        f'<section id="summary">{_summary(found)}</section>{sections}'
+        f'<section id="summary">{_summary(content)}</section>{sections}'
         '<section id="decisions"><table><thead><tr><th>about</th><th>decision</th><th>reason</th></tr></thead>'
         "<tbody></tbody></table></section>"
     )
@@ -98,8 +107,11 @@ def _title(found: Overview) -> str:
     return f"{said.model} on {said.chip}, {said.level}, batch {said.batch_per_cluster} per cluster"
 
 
-def _summary(found: Overview) -> str:
+def _summary(content: PageContent) -> str:
+    found, accuracy = content.found, content.accuracy
     rows = _kernel_rows(found.explanation) if isinstance(found.explanation, KernelExplanation) else _tile_rows(found)
+    if accuracy is not None:
+        rows = chain(rows, [("verified", f"{accuracy.verdict}: {accuracy.reason}")])
     return (
         "<table>"
         + "".join(f"<tr><th>{escape(name)}</th><td>{escape(text)}</td></tr>" for name, text in rows)
@@ -124,8 +136,13 @@ def _tile_rows(found: Overview) -> Iterator[tuple[str, str]]:
     for memory, peak in said.peak_bytes.items():
         yield memory, f"values that stay take {size_text(peak)} of {size_text(said.capacity_bytes[memory])} at most"
     yield "computed again", f"{said.recompute_share:.2%} of all multiply-accumulates"
-    yield "chip", chip.description
+    yield "chip", f"{chip.name}, {_cores(chip)} at {chip.clock_hz / 1e6:,.0f} MHz: {chip.description}"
     yield from _options(found)
+
+
+def _cores(chip: Chip) -> str:
+    clusters = "1 cluster" if chip.clusters == 1 else f"{chip.clusters} clusters"
+    return f"{clusters} of {chip.cores_per_cluster} {'core' if chip.cores_per_cluster == 1 else 'cores'}"
 
 
 def _kernel_rows(said: KernelExplanation) -> Iterator[tuple[str, str]]:

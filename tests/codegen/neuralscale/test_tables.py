@@ -274,10 +274,10 @@ def test_small_memories_have_no_tables() -> None:
     assert no_table(stcp920()) is None
     assert no_table(small_chip(weights_bytes=256 * KIB, data_bytes=4 * KIB)) is None
     assert no_table(small_chip(weights_bytes=128 * KIB)) == (
-        "a table of 131072 bytes, for which the weights part of L1 must have 262144 bytes and has 131072"
+        "a table of 128 KiB, for which the weights part of L1 must have 256 KiB and has 128 KiB"
     )
     assert no_table(small_chip(1, 100 * KIB, 100 * KIB, enforced=False)) == (
-        "a table of 131072 bytes, for which L1 must have 262144 bytes and has 204800"
+        "a table of 128 KiB, for which L1 must have 256 KiB and has 200 KiB"
     )
 
 

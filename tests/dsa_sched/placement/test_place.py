@@ -140,7 +140,7 @@ links:
 """
 
 
-NO_LOG = "log needs a table of 131072 bytes, for which the weights part of L1 must have 262144 bytes and has 65536"
+NO_LOG = "log needs a table of 128 KiB, for which the weights part of L1 must have 256 KiB and has 64 KiB"
 
 
 @pytest.fixture
