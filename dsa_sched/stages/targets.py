@@ -54,7 +54,7 @@ def target_of(chip: Chip) -> Target:
         )
     if problems := target.unsuited(chip):
         who = f"chip {chip.name}: no machine code for {chip.isa} can be made"
-        works = "; plans can be made (explain, sweep, --print plan)" if _can_be_planned_for(chip, target) else ""
+        works = "; plans can be made (explain, sweep)" if _can_be_planned_for(chip, target) else ""
         raise TargetError(who, change="\n  ".join(("", *problems)).strip() + works)
     return target
 
