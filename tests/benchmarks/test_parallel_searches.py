@@ -32,7 +32,7 @@ def test_processes_find_what_one_process_finds() -> None:
 
 def test_a_dask_cluster_finds_the_same() -> None:
     distributed = pytest.importorskip("distributed")
-    settings = {"n_workers": 1, "threads_per_worker": 1, "processes": False, "dashboard_address": None}
+    settings = {"n_workers": 1, "threads_per_worker": 1, "processes": False, "dashboard_address": ":0"}
     with (
         distributed.LocalCluster(**settings) as cluster,
         dask_executor(cluster.scheduler_address) as executor,

@@ -298,7 +298,7 @@ def test_a_dask_cluster_gives_the_same_table(
     swept: tuple[Path, Result], tmp_path: Path, workers: int, processes: bool
 ) -> None:
     distributed = pytest.importorskip("distributed")
-    settings = {"threads_per_worker": 1, "processes": processes, "dashboard_address": None}
+    settings = {"threads_per_worker": 1, "processes": processes, "dashboard_address": ":0"}
     with distributed.LocalCluster(n_workers=workers, **settings) as cluster:
         done = invoke(written(tmp_path), "--cluster", cluster.scheduler_address)
     assert done.exit_code == 0, done.output
@@ -307,7 +307,7 @@ def test_a_dask_cluster_gives_the_same_table(
 
 def test_workers_with_another_compiler_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     distributed = pytest.importorskip("distributed")
-    settings = {"threads_per_worker": 1, "processes": False, "dashboard_address": None}
+    settings = {"threads_per_worker": 1, "processes": False, "dashboard_address": ":0"}
     hashes = iter(["ours", *["theirs"] * 99])
     with distributed.LocalCluster(n_workers=1, **settings) as cluster:
         monkeypatch.setattr("dsa_sched.sweeping.spread.compiler_hash", lambda: next(hashes))
@@ -318,7 +318,7 @@ def test_workers_with_another_compiler_are_refused(tmp_path: Path, monkeypatch: 
 
 def test_workers_with_several_threads_are_refused(tmp_path: Path) -> None:
     distributed = pytest.importorskip("distributed")
-    settings = {"threads_per_worker": 2, "processes": False, "dashboard_address": None}
+    settings = {"threads_per_worker": 2, "processes": False, "dashboard_address": ":0"}
     with distributed.LocalCluster(n_workers=1, **settings) as cluster:
         done = invoke(written(tmp_path), "--cluster", cluster.scheduler_address)
     assert done.exit_code == 1
