@@ -3,7 +3,7 @@
     chip, memory and part in which tiles leave their results --> MemoryRoles
 
 To add a role, add a field here; `partitioner/memory/` gives places in it, `partitioner/expansion/` moves data through
-it.
+it, and `partitioner/ordering/` chooses for level O3 in which role a value waits.
 """
 
 from __future__ import annotations

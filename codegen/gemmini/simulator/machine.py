@@ -24,6 +24,8 @@ from codegen.riscv.elf import Elf, read_elf
 from codegen.riscv.elf_format import ELF64, Buffer
 
 DEFAULT_MOST = 100_000_000_000
+"""Largest number of instructions of a run."""
+
 FAULT_EXIT, LIMIT_EXIT = 126, 125
 _NUMBER = {row.mnemonic: number for number, row in enumerate(ROWS)}
 XLEN = 64
@@ -74,8 +76,8 @@ def simulate(
     trace: Callable[[str], None] | None = None,
     commits: bool = False,
 ) -> MachineResult:
-    """Run an executable. `trace` gets one line per instruction: its text, or, with `commits`, what it has written.
-    Raises ElfError and MachineError."""
+    """Run an executable, at most `most` instructions, with `loads` in memory, by address. `trace` gets one line per
+    instruction: its text, or, with `commits`, what it has written. Raises ElfError and MachineError."""
     machine = GemminiMachine(executable, loads, poison)
     pc, done = machine.elf.entry, 0
     status = LIMIT
@@ -92,8 +94,11 @@ def simulate(
 
 @dataclass(frozen=True, slots=True)
 class Noting:
-    """Room for notes of what the accelerator is asked to do, in place of doing it, and what is known meanwhile; see
-    `codegen.gemmini.simulator.core`."""
+    """Room for notes of what the accelerator is asked to do, in place of doing it, for `codegen.gemmini.timing.trace`.
+
+    `notes` has one note per row, in the columns of `codegen.gemmini.simulator.core`; `state` counts notes and holds
+    what the core did since the last one. `widths` are the array's width, the bytes of a beat and the longest request;
+    `extra` are cycles of each row of the instruction table beyond one tick."""
 
     notes: npt.NDArray[np.int64]
     state: npt.NDArray[np.int64]

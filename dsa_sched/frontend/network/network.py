@@ -202,9 +202,9 @@ PLAIN = Rounding.to("float32")
 class Network:
     """Nodes in topological order. `origins` has our values that are not in the file, but map to one that is; `terms`
     says how constants that are not in the file follow from it; `found` lists operators before any was taken apart,
-    `decisions` what was decided about the file's nodes;
-    `unfolded` says why nodes that read only constants could not be computed; `rounding` is that of the type in which
-    the target stores what the file has in fp32.
+    `decisions` what was decided about the file's nodes; `unfolded` says why nodes that read only constants could not be
+    computed; `rounding` is that of the type in which the target stores what the file has in fp32. `prepared`, `raw`,
+    `concluded` and `answers` become those of the `Graph`, which says what they are.
     """
 
     name: str
@@ -225,7 +225,7 @@ class Network:
     unfolded: Mapping[str, str] = field(default_factory=dict)
     rounding: Rounding = PLAIN
     numbers: frozenset[str] = frozenset()
-    """Inputs and outputs of integer types that hold quantised numbers, not words."""
+    """Inputs and outputs of integer types whose integers represent quantised numbers, and are not indices or counts."""
 
     def term(self, name: str) -> Term:
         """Derivation of a constant from the file: as a rewrite declares it, else the file's own value of that name."""

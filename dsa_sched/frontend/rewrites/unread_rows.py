@@ -33,7 +33,7 @@ all axes from its axis on, by default the second.
 """
 
 MASK = 2
-"""Position of the mask behind k and v."""
+"""Position of the mask in each group of operands of attention: k, v, mask."""
 
 Wanted = tuple[NetworkPart | None, ...]
 """Part of each operand that a node needs; None for all of it."""

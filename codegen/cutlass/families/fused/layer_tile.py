@@ -85,6 +85,7 @@ class LayerTile:
 
     @property
     def grouped(self) -> bool:
+        """Whether four warps multiply together (wgmma); weights are then streamed by a warp of their own."""
         return self.instruction == "wgmma"
 
     @property

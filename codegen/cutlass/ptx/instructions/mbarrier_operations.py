@@ -1,7 +1,7 @@
 """Instructions of mbarrier objects: init, inval, arrive, and the questions test_wait and try_wait; mapa.
 
-Transactions are known as bulk copies need them: `arrive.expect_tx`. `expect_tx` and `complete_tx` alone are refused; so
-are arrivals without release.
+Of transactions, what bulk copies need is executed: `arrive.expect_tx`. `expect_tx` and `complete_tx` alone are refused;
+so are arrivals without release.
 """
 
 from __future__ import annotations
