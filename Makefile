@@ -26,8 +26,8 @@ GPU_SECONDS ?= 540
 
 help:
 	@echo "make demo   ResNet-50 on the stcp920, next to level O0: compile, run on the simulator, compare with onnxruntime"
-	@echo "make test   ruff, strict mypy and the ordinary tests"
-	@echo "make commit    these and some of the slow tests: what every commit must pass"
+	@echo "make test   ruff, strict mypy and the ordinary tests that are quick"
+	@echo "make commit    these, all other ordinary tests and some of the slow ones: what every commit must pass"
 	@echo "make nightly   all tests, in parts, each as soon as it is done a row of benchmarks/results/nightly.md"
 	@echo "make docs   the documentation as a site in build/site: warnings are errors, links between pages are checked"
 	@echo "make gpu-pack  build what a GPU machine is given: kernels, plans, seeds of weights"
@@ -62,7 +62,7 @@ lint: setup
 	$(RUN)/mypy --cache-dir $(TEST_CACHE)/mypy
 
 test: lint
-	$(PYTEST) --processor-limit -m 'not slow and not nightly'
+	$(PYTEST) --processor-limit -m 'not slow and not nightly and not commit'
 
 commit: lint docs setup-all
 	$(PYTEST) -m 'not nightly'

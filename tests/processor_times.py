@@ -93,7 +93,7 @@ class ProcessorTimes:
         for name, taken in sorted(self.over.items()):
             terminalreporter.write_line(
                 f"TOO LONG {name}: {taken:.1f} s of processor time; an ordinary test may take {LIMIT_SECONDS:.0f}: "
-                f"make it smaller, mark it `slow`, or give the reason in tests/{EXCUSED.name}"
+                f"make it smaller, mark it `commit`, or give the reason in tests/{EXCUSED.name}"
             )
 
 

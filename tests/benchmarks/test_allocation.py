@@ -18,6 +18,7 @@ def test_auto_is_what_the_cost_model_finds_fastest() -> None:
     assert all(row["scheduled_cycles"] < row["clock_cycles"] for row in rows.values())
 
 
+@pytest.mark.commit
 def test_a_plan_that_does_not_fit_is_a_row_too() -> None:
     rows = list(measure_plans([("resnet18_tailor-mini", 1, 1 << 8)]))
     assert [row["spill"] for row in rows] == list(SPILLS)

@@ -32,6 +32,7 @@ def inverted(request: pytest.FixtureRequest) -> Iterator[Studied]:
         yield next(fused_mutants.cases("inverted inverted_residual"))
 
 
+@pytest.mark.commit
 def test_changes_are_noticed(inverted: Studied, capsys: pytest.CaptureFixture[str]) -> None:
     """A few kinds, one place of each; the script has all."""
     kinds = frozenset({"barrier dropped", "wait dropped", "product dropped", "copy to a neighbour", "term dropped"})

@@ -90,6 +90,7 @@ def readings(rows: list[Json], small: Configuration) -> Readings:
     return Readings(rows, CHIP, [small], small)
 
 
+@pytest.mark.commit
 def test_every_variant_has_a_row_with_every_column(rows: list[Json], small: Configuration) -> None:
     by_variant = {row["variant"]: row for row in rows if row["batch"] == small.batch_of(row["variant"])}
     assert set(by_variant) == set(small.variants)

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from benchmarks.levels import complaints, main, to_measure
 from partitioner.planners.levels import LEVEL_CHOICES
 from tests.small_models import classifier, save
@@ -29,6 +31,7 @@ def run(folder: Path, *words: str) -> Run:
     return Run(status, out.getvalue(), err.getvalue())
 
 
+@pytest.mark.commit
 def test_rows_are_kept_checked_and_told(tmp_path: Path) -> None:
     save(classifier(batch="n"), tmp_path / "tiny.onnx")
     first = run(tmp_path, "--batch", "1", "--markdown", str(tmp_path / "levels.md"))

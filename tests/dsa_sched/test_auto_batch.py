@@ -99,6 +99,7 @@ def test_a_number_of_items_a_pass_is_kept_to(model: Path) -> None:
     assert artifact.manifest.programs[0].passes == 3
 
 
+@pytest.mark.commit
 def test_explain_and_compile_agree(model: Path) -> None:
     options = CompileOptions(Auto(), 6)
     (part,) = compile_clusters(model, "stcp920", options)

@@ -230,6 +230,7 @@ def test_what_auto_makes_is_what_its_level_makes(case: str) -> None:
 
 @pytest.mark.spread(1)
 @pytest.mark.parametrize("seed", range(6))
+@pytest.mark.commit
 def test_random_networks_on_random_chips(seed: int) -> None:
     choose = Seeded(seed + 900)
     graph, constants = random_graph(choose)
@@ -319,6 +320,7 @@ def test_effort_bounds_what_becomes_a_program() -> None:
     assert any(re.search(r", best so far .*: [\d,]+ cycles$", word) for word in more)
 
 
+@pytest.mark.commit
 def test_ctrl_c_keeps_what_was_found_and_says_so() -> None:
     first = heard(CompileOptions(Auto(), effort="fast"))[0]
     found, _ = heard(CompileOptions(Auto()), until="level auto: plan 2 of")
@@ -365,6 +367,7 @@ def test_the_number_of_processes_changes_no_byte(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("forks")
+@pytest.mark.commit
 def test_ctrl_c_keeps_what_was_found_when_others_work_too() -> None:
     before = children()
     alone, _ = heard(CompileOptions(Auto(), jobs=1), until="level auto: plan 2 of")
@@ -489,6 +492,7 @@ def test_refusals(refused: Callable[[], object], said: str) -> None:
     assert str(raised.value).startswith(said)
 
 
+@pytest.mark.commit
 def test_a_network_for_which_no_level_has_room_is_refused_as_by_the_first(model: Path) -> None:
     net = load_model(model)
     tiny = small_chip(2, data_bytes=128, weights_bytes=128, im_bytes=128, llb_bytes=4 * KIB)

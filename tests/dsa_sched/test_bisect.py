@@ -176,6 +176,7 @@ def test_a_loss_that_only_the_logits_show_is_narrowed_to_where_it_happens(
     assert [node.name for node in found.part.model.graph.node] in (["lrn"], ["lrn", "mean"])
 
 
+@pytest.mark.commit
 def test_a_run_that_ends_in_a_fault_is_narrowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The pool's instructions read far behind what was loaded, which the checks of the program cannot see."""
     right = NeuralScaleKernels.lower

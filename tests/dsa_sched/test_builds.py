@@ -172,6 +172,7 @@ def two_kernels(folder: Path) -> Path:
     return b.save(folder, b.node("Softmax", b.node("Relu", b.input(2, 16)), axis=1))
 
 
+@pytest.mark.commit
 def test_plans_of_kernels_are_checked_too(tmp_path: Path) -> None:
     made = build(two_kernels(tmp_path), "a100", CompileOptions(O0())).artifact
     assert planned_again(made).plan == made.plan
@@ -180,6 +181,7 @@ def test_plans_of_kernels_are_checked_too(tmp_path: Path) -> None:
         planned_again(_with_text(made, tmp_path / "out", "plan.txt", missing))
 
 
+@pytest.mark.commit
 def test_a_chip_in_json_is_the_chip(tmp_path: Path) -> None:
     model = two_kernels(tmp_path)
     for name in ("a100", "h200", "stcp920"):
@@ -254,6 +256,7 @@ def test_an_artifact_is_timed_once_to_be_verified(artifact: Artifact, monkeypatc
     assert timed == [artifact]
 
 
+@pytest.mark.commit
 def test_a_chip_that_is_only_planned_for_is_explained(tmp_path: Path) -> None:
     """More cores than the instruction set has: `chip check` promises plans."""
     text = (Path(__file__).parents[2] / "hw_models" / "chips" / "stcp920.yaml").read_text(encoding="utf-8")

@@ -128,6 +128,7 @@ def test_what_is_emitted(emitted: Path) -> None:
     (emitted / "counters.csv").unlink()
 
 
+@pytest.mark.commit
 def test_numbers_of_a_few_benchmarks_are_found_again(emitted: Path, tmp_path: Path) -> None:
     hidden = with_numbers(load_chip("stcp920"), {path: HIDDEN[path] for path in OF_FEW})
     table, file = tmp_path / "counters.csv", tmp_path / "fitted.yaml"

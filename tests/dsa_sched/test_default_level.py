@@ -59,6 +59,7 @@ def test_the_options_of_planners_are_those_of_their_classes_alone() -> None:
     assert not of_planners & {field.name for field in fields(CompileOptions)}
 
 
+@pytest.mark.commit
 def test_it_is_what_the_level_by_its_name_makes(model: Path, tmp_path: Path) -> None:
     said = compile_model(model, "stcp920", CompileOptions(Auto(), batch=2))
     taken = compile_model(model, "stcp920", CompileOptions(batch=2))
@@ -93,6 +94,7 @@ def test_other_commands_take_levels_by_name(model: Path, command: str) -> None:
     assert said.startswith("classifier on stcp920, O0, ")
 
 
+@pytest.mark.commit
 def test_ctrl_c_keeps_the_best_so_far(tmp_path: Path) -> None:
     """The whole command, by the signal that a terminal sends."""
     network = save_small_network("squeezenet", 32, tmp_path, "r9")

@@ -51,10 +51,12 @@ def agree(seed: int, network: str | Path, effort: str, folder: Path) -> str:
 
 @pytest.mark.spread(8)
 @pytest.mark.parametrize("seed", range(CHIPS))
+@pytest.mark.commit
 def test_a_drawn_chip_does_what_chip_check_says(seed: int, tmp_path: Path) -> None:
     agree(seed, save(classifier(), tmp_path / "m.onnx"), "fast", tmp_path)
 
 
+@pytest.mark.commit
 def test_every_verdict_is_drawn(tmp_path: Path) -> None:
     verdicts = [checked(drawn_chip(seed), tmp_path)[0] for seed in range(CHIPS)]
     assert min(verdicts.count(verdict) for verdict in (GOOD, PLANS, NOTHING, REFUSED)) >= 2

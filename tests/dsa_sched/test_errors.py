@@ -139,6 +139,7 @@ def test_a_tensor_that_cannot_fit(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("flags", [("--level", "O0"), ("--level", "O3"), ("--level", "O3", "--clusters", "4")])
 @pytest.mark.parametrize("command", ["compile", "explain"])
+@pytest.mark.commit
 def test_a_batch_that_no_plan_can_hold_is_refused_before_planning(
     tmp_path: Path, command: str, flags: tuple[str, ...]
 ) -> None:

@@ -78,6 +78,7 @@ def gru(x: Array, state: State, weights: Mapping[str, Array], rounded: Rounding)
 
 @pytest.mark.spread(1)
 @pytest.mark.parametrize(("kind", "seed"), [("LSTM", 3), ("GRU", 4)])
+@pytest.mark.commit
 def test_the_state_stays_within_four_times_the_error_of_storage(kind: str, seed: int, tmp_path: Path) -> None:
     weights, step = weights_of(kind, seed), {"LSTM": lstm, "GRU": gru}[kind]
     write_model(kind, weights, tmp_path / "cell.onnx")

@@ -57,6 +57,7 @@ FOUND: dict[str, tuple[Callable[[ModelBuilder], str], tuple[str, ...], Chip]] = 
 
 @pytest.mark.spread(2)
 @pytest.mark.parametrize("name", FOUND)
+@pytest.mark.commit
 def test_what_random_search_found(name: str) -> None:
     build, others, chip = FOUND[name]
     builder = ModelBuilder()

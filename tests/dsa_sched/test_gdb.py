@@ -187,6 +187,7 @@ def test_a_fault_can_be_looked_into_before_it_ends_the_run(tmp_path: Path) -> No
         ("vCont;s:9", "E01"), ("Hg9", "E01"), ("qThreadExtraInfo,0", "E01"),
     ],
 )  # fmt: skip
+@pytest.mark.commit
 def test_what_makes_no_sense_is_answered(packet: str, answer: str, served: Client) -> None:
     assert served.ask(packet) == answer
 

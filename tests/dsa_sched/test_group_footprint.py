@@ -31,6 +31,7 @@ from tests.small_graphs import GraphBuilder
 
 @settings(deadline=None, max_examples=25)
 @given(groups(most_ops=4), st.data())
+@pytest.mark.commit
 def test_what_a_piece_holds_is_the_peak_of_the_footprint(
     group: tuple[Graph, tuple[Layer, ...]], data: st.DataObject
 ) -> None:

@@ -198,6 +198,7 @@ KINDS: dict[str, onnx.ModelProto] = {
 
 @pytest.mark.spread(13)
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.commit
 def test_the_kind_verifies(kind: str, tmp_path: Path) -> None:
     path = tmp_path / f"{kind}.onnx"
     path.write_bytes(KINDS[kind].SerializeToString())

@@ -156,6 +156,7 @@ def test_there_are_levels_to_compare() -> None:
 @pytest.mark.spread(4)
 @pytest.mark.parametrize("case", [*QUICK, *(pytest.param(part, marks=pytest.mark.nightly) for part in PARTS)], ids=str)
 @pytest.mark.parametrize("level", BEYOND_O0)
+@pytest.mark.commit
 def test_a_small_network_has_the_bits_of_o0(level: str, case: Case) -> None:
     check_network(case, level)
 
@@ -261,6 +262,7 @@ def random_at_o0(seed: int, tight: bool) -> tuple[Compiled, Mapping[str, bytes]]
 @pytest.mark.spread(2)
 @pytest.mark.parametrize("tight", [False, True], ids=["any", "tight"])
 @pytest.mark.parametrize("level", BEYOND_O0)
+@pytest.mark.commit
 def test_random_networks_have_the_bits_of_o0(level: str, tight: bool) -> None:
     """The first few seeds of a long search, and some whose plans have many instances, moves and shared values."""
     seeds = TIGHT_SEEDS if tight else range(8)

@@ -257,6 +257,7 @@ CASES = {
 
 @pytest.mark.spread(14)
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.commit
 def test_near_the_reference(name: str, tmp_path: Path) -> None:
     builder = ModelBuilder()
     tolerance = 8e-3 if "long window" in name or "one window" in name else 2e-3  # sums of hundreds of products

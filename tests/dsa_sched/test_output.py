@@ -185,6 +185,7 @@ def test_what_a_killed_run_left_goes_with_the_next(tmp_path: Path) -> None:
 
 @pytest.mark.spread(1)
 @pytest.mark.parametrize("redirected", [True, False])
+@pytest.mark.commit
 def test_json_to_standard_output_stands_behind_the_text(tmp_path: Path, redirected: bool) -> None:
     """By a link to the descriptor, as /dev/stdout is one."""
     model, link = save(one_node("Relu"), tmp_path / "m.onnx"), tmp_path / "stdout"
@@ -215,6 +216,7 @@ def test_a_folder_behind_a_link_is_replaced_and_the_link_stays(tmp_path: Path) -
 
 @pytest.mark.spread(2)
 @pytest.mark.parametrize("arguments", [("place", "--methods"), ("chips",), ("explain", "m.onnx", "--chip", "stcp920")])
+@pytest.mark.commit
 def test_a_full_disk_behind_standard_output_is_one_line(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     save(one_node("Relu"), tmp_path / "m.onnx")
     with open("/dev/full", "wb") as full:

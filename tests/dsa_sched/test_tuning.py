@@ -159,6 +159,7 @@ def test_targets_without_a_device_to_time_on_are_told() -> None:
             ask("squeezenet", "stcp920", CompileOptions(tune=True))
 
 
+@pytest.mark.commit
 def test_the_command_line_has_it(tmp_path: Path) -> None:
     model = save(one_node("Relu"), tmp_path / "relu.onnx")
     for words in (["compile", "--print", "plan"], ["explain"], ["verify"]):

@@ -79,6 +79,7 @@ def verdict(made: Made, folder: Path) -> str:
 
 @pytest.mark.spread(3)
 @pytest.mark.parametrize("made", KINDS)
+@pytest.mark.commit
 def test_a_fault_is_found_and_what_is_mended_passes(
     made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

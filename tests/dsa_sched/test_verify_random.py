@@ -64,6 +64,7 @@ def silent(reports: list[VerifyReport]) -> int:
     return sum(report.end_to_end == "no statement" for report in reports)
 
 
+@pytest.mark.commit
 def test_right_random_graphs_are_not_called_wrong(tmp_path: Path) -> None:
     reports = judged_graphs(15, 2, tmp_path)
     assert len(reports) >= 10

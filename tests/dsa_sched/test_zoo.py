@@ -285,6 +285,7 @@ def cached_file(name: str) -> Path:
 
 
 @pytest.mark.usefixtures("own_cache")
+@pytest.mark.commit
 def test_the_cached_model_is_the_built_one_and_a_damaged_file_is_replaced() -> None:
     built = digest(zoo_model("resnet18_tailor-mini"))
     file = cached_file("resnet18_tailor-mini")

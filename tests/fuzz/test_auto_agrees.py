@@ -62,6 +62,7 @@ def check(seeds: range) -> None:
     assert AUTO not in chosen
 
 
+@pytest.mark.commit
 def test_a_few_random_models_have_the_bits_of_o0() -> None:
     check(range(FEW))
 

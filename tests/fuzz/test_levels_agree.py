@@ -65,6 +65,7 @@ def check(seeds: range, ways: Callable[[int], tuple[Way, ...]] = all_ways) -> No
     assert outputs["judged"] >= SMALLEST_SHARE * outputs["outputs"]
 
 
+@pytest.mark.commit
 def test_a_few_random_models_have_the_bits_of_o0_at_every_level() -> None:
     check(range(FEW), every_other)
 

@@ -187,5 +187,6 @@ def test_random_attentions(first: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(len(MASKS)))
+@pytest.mark.commit
 def test_one_attention_of_each_mask(seed: int) -> None:
     assert check(seed, (WAYS[seed % len(WAYS)],))

@@ -68,6 +68,7 @@ def test_operators_without_a_maker_are_refused(op_type: str) -> None:
         make_plan(PlanContext(loaded.graph, loaded.constants, stcp920(), TARGET))
 
 
+@pytest.mark.commit
 def test_the_ordinary_models_have_every_operator() -> None:
     found = {node.op_type for model in drawn()[:ORDINARY] for node in model.graph.node}
     assert found == set(MAKERS)

@@ -30,6 +30,7 @@ def fault(kind: str, seed: int) -> str:
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.commit
 def test_random_networks_around_the_range_are_right(kind: str) -> None:
     assert not [found for seed in range(ORDINARY) if (found := fault(kind, seed))]
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import pytest
 from onnx import TensorProto, helper, numpy_helper
 from sklearn.datasets import load_digits  # type: ignore[import-untyped]
 from sklearn.neural_network import MLPClassifier  # type: ignore[import-untyped]
@@ -17,6 +18,7 @@ TRAINED, CALIBRATED = 900, 100
 MOST_LOST_BY_INT8, MOST_LOST_BY_THE_CHIP = 0.01, 0.003
 
 
+@pytest.mark.commit
 def test_digits_are_read_in_int8_as_in_float(tmp_path: Path) -> None:
     images, labels = load_digits(return_X_y=True)
     x = (images / 16.0).astype(np.float32)

@@ -34,6 +34,7 @@ FEW = 0.06
 @pytest.mark.spread(3)
 @pytest.mark.parametrize("style", STYLES)
 @pytest.mark.parametrize("level", ["O0", "O3"])
+@pytest.mark.commit
 def test_convolutions_are_exact_to_a_step(style: str, level: str, tmp_path: Path) -> None:
     path = quantised_file(convolutions(), style, tmp_path)
     report = verify_model(path, "stcp920", CompileOptions(planner_or_auto(level)))

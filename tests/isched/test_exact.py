@@ -36,6 +36,7 @@ def best_by_hand(program: Program, chip: Chip) -> float:
 
 @pytest.mark.spread(8)
 @pytest.mark.parametrize("seed", range(16))
+@pytest.mark.commit
 def test_one_core_with_transfers_and_barriers_as_if_all_orders_were_tried(seed: int) -> None:
     chip = changed(DUO, queue_depth=1 + seed % 3, sync_cycles=25, launch_cycles=100)
     program = random_program(seed, chip, most=7, cores=1)

@@ -123,6 +123,7 @@ def stored_outputs(graph: Graph, constants: Constants, chip: Chip, plan: Plan, s
 @pytest.mark.spread(6)
 @pytest.mark.parametrize(("name", "batch"), CASES)
 @pytest.mark.parametrize("build", GRAPHS, ids=lambda build: build.__name__)
+@pytest.mark.commit
 def test_every_level_stores_what_o0_stores(build: Callable[[int], Built], name: str, batch: int) -> None:
     (graph, constants), chip = build(batch), CHIPS[name]
     wanted = stored_outputs(graph, constants, chip, make_plan(PlanContext(graph, constants, chip, TARGET)))

@@ -77,6 +77,7 @@ def test_text_without_a_header() -> None:
 
 
 @pytest.mark.parametrize("hash_seed", ["1", "4242"])
+@pytest.mark.commit
 def test_the_same_bytes_under_another_hash_seed(hash_seed: str, tmp_path: Path) -> None:
     code = "from tests.isched.test_program import digest; print(digest())"
     environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(ROOT)}

@@ -31,6 +31,7 @@ def gaps() -> list[float]:
     return found
 
 
+@pytest.mark.commit
 def test_no_schedule_is_better_than_the_best(gaps: list[float]) -> None:
     assert min(gaps) >= 1.0
 

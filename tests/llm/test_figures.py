@@ -33,6 +33,7 @@ def report(rows: int) -> TimingReport:
 
 
 @pytest.mark.parametrize("rows", [1, 5])
+@pytest.mark.commit
 def test_all_bytes_are_for_something(rows: int) -> None:
     said = artifact(rows).manifest.figures
     assert said is not None

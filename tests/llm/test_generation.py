@@ -49,6 +49,7 @@ def prompt(count: int) -> list[int]:
 
 @pytest.mark.spread(1)
 @pytest.mark.parametrize("spelling", LAYERS)
+@pytest.mark.commit
 def test_two_steps_after_a_prefill(spelling: str) -> None:
     ids = prompt(5)
     assert ours(spelling, ids, 2, "O2") == theirs(spelling, ids, 2)

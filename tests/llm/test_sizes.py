@@ -103,6 +103,7 @@ def test_rows_in_between_are_padded_and_cut() -> None:
         perceptrons().run({"x": drawn(9, 32)})
 
 
+@pytest.mark.commit
 def test_a_session_goes_from_a_prefill_to_steps() -> None:
     """Greedy tokens after a prompt that is padded are those of onnxruntime at the prompt's own size."""
 

@@ -39,6 +39,7 @@ def rejudged(names: list[str], cases: dict[str, NodeCase], chip: Chip, folder: P
     return worse({name: table[name] for name in names}, now)
 
 
+@pytest.mark.commit
 def test_a_spread_of_the_table_holds(cases: dict[str, NodeCase], chip: Chip, tmp_path: Path) -> None:
     table = read_table()
     passing = [name for name, outcome in table.items() if outcome.status == "pass"]

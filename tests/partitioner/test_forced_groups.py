@@ -97,6 +97,7 @@ def test_targets_of_in_order_cores_have_none() -> None:
 
 
 @pytest.mark.parametrize("words", [["compile", "--print", "plan"], ["explain"], ["verify"]])
+@pytest.mark.commit
 def test_the_command_line_has_it(words: list[str]) -> None:
     command, *more = words
     done = subprocess.run(

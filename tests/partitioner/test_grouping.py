@@ -146,6 +146,7 @@ def test_views_take_the_factor_of_their_neighbour() -> None:
 
 @settings(max_examples=80)
 @given(groups(most_ops=12), st.integers(50, 4000), st.booleans())
+@pytest.mark.commit
 def test_groups_cover_the_layers_once_in_an_order_that_runs(
     group: tuple[Graph, tuple[Layer, ...]], capacity_bytes: int, uneven: bool
 ) -> None:

@@ -113,6 +113,7 @@ def test_a_target_that_does_not_say_how_it_adds_up_keeps_products_whole() -> Non
     assert in_chunks(*built(1, 4, 48, HIDDEN), object(), 0) is None
 
 
+@pytest.mark.commit
 def test_weights_come_once_where_whole_hidden_values_let_them_come_twice() -> None:
     """197 rows a core, as in ViT-B/16: all hidden values are 9.2 MiB, the cores have 8 MiB."""
     graph, constants = built(CORES, 197, 768, 3_072)

@@ -40,6 +40,7 @@ def traffic_of(level: str) -> Traffic:
     return plan_traffic(plan_of(level), lay_out(plan_of(level), ctx), ctx, tiles=False)
 
 
+@pytest.mark.commit
 def test_resnet50_has_four_groups_whose_factors_fall_as_the_maps_shrink() -> None:
     """Borders lie behind the down-sampling blocks; a block of ResNet-50 has three layers, its first four."""
     plan = plan_of("O3")

@@ -57,6 +57,7 @@ def seconds(plan: Plan, ctx: KernelContext) -> float:
     return sum(kernel.seconds for kernel in kernels_in_place(plan, ctx).values())
 
 
+@pytest.mark.commit
 def test_bottlenecks_of_the_first_stage_are_one_kernel_those_of_the_last_two_are_not() -> None:
     ctx = context("resnet50", 32)
     plan = make_kernel_plan(ctx, FusedKernels())
@@ -66,6 +67,7 @@ def test_bottlenecks_of_the_first_stage_are_one_kernel_those_of_the_last_two_are
     assert all(len(ops) == 1 for ops in kernels if pixels(ops[-1], ctx) <= 14)
 
 
+@pytest.mark.commit
 def test_every_block_of_mobilenet_from_112_to_14_pixels_is_one_kernel() -> None:
     """The first one too, a depthwise and a 1x1 convolution alone."""
     ctx = context("mobilenet_v2", 32)

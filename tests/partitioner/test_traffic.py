@@ -135,6 +135,7 @@ def test_random_networks_on_random_chips_move_what_the_simulator_counts() -> Non
 
 @pytest.mark.spread(3)
 @pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.commit
 def test_a_layout_for_a_scheduler_moves_what_the_simulator_counts(level: str) -> None:
     """One broadcast serves all cores and is counted once by the simulator, so loads of tiles can only be more here."""
     graph, constants = residual(3)

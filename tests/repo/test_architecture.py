@@ -113,6 +113,7 @@ def missing_names(text: str) -> list[str]:
     return [name for name in found if not {*name.split(".")} <= known_names()]
 
 
+@pytest.mark.commit
 def test_docstrings_name_what_exists() -> None:
     wrong = [
         f"{path.relative_to(ROOT)}:{line}: {name}"

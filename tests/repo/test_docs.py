@@ -77,6 +77,7 @@ def followed(workplace: Path) -> dict[str, str]:
     return printed
 
 
+@pytest.mark.commit
 def test_shell_snippets_run(workplace: Path, followed: dict[str, str]) -> None:
     assert len(followed) >= 6
     with np.load(workplace / "y.npz") as outputs:
@@ -90,6 +91,7 @@ def stored(path: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.usefixtures("followed")
+@pytest.mark.commit
 def test_the_commands_of_the_runners_contract_run(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the page's own adapter, on the README's artifact; the values are those of the built-in simulator."""
     page = (ROOT / "docs" / "runner.md").read_text(encoding="utf-8")
@@ -129,6 +131,7 @@ def test_every_placeholder_is_in_the_runners_contract() -> None:
     assert set(re.findall(r"^\| `(\{[a-z]+\})` \|", page, re.MULTILINE)) == set(PLACEHOLDERS)
 
 
+@pytest.mark.commit
 def test_python_snippets_run(workplace: Path) -> None:
     for code in snippets("python"):
         done = subprocess.run([sys.executable, "-c", code], cwd=workplace, capture_output=True, text=True, check=False)

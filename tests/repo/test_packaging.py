@@ -87,6 +87,7 @@ def test_the_tests_run_with_what_is_installed() -> None:
             assert Version(has).public in requirement.specifier, requirement
 
 
+@pytest.mark.commit
 def test_only_tests_of_exports_need_pytorch() -> None:
     """No package and no other test imports it, and `make test` does not install it."""
     optional = {canonicalize_name(Requirement(line).name) for line in setting("extras_require")["exports"]}

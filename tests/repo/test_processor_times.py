@@ -47,6 +47,7 @@ FIRST = "done = []\n\n\ndef test_long(): done or busy(); done.append(1)"
     [("", True, 0), (LONG, True, 1), (LONG, False, 0), (FIRST, True, 0)],
     ids=["none too long", "one too long", "not held", "long the first time alone"],
 )
+@pytest.mark.commit
 def test_the_limit_is_held(added: str, enforced: bool, exit_code: int, tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text(CONFTEST % enforced)
     (tmp_path / "test_some.py").write_text(f"{TESTS}\n\n{added}\n")

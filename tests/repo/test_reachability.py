@@ -10,6 +10,8 @@ import ast
 from collections.abc import Mapping
 from pathlib import Path
 
+import pytest
+
 from tests.repo.parsed import parsed
 from tests.repo.test_layers import LAYERS, imported, sources
 
@@ -55,6 +57,7 @@ def unreached(imports: Mapping[str, set[str]], doors: tuple[str, ...]) -> set[st
     return {*imports} - reached
 
 
+@pytest.mark.commit
 def test_every_module_of_the_product_is_reached() -> None:
     files = modules()
     imports = {

@@ -31,6 +31,7 @@ def said(sample: Path) -> str:
 
 
 @pytest.mark.parametrize("sample", [*map(marked, SAMPLES)])
+@pytest.mark.commit
 def test_sample_runs(sample: Path) -> None:
     assert said(sample).strip()
 

@@ -58,6 +58,7 @@ def figures(line: str) -> tuple[str, ...]:
     return tuple(re.findall(r"[0-9][0-9.,e+-]*", line))
 
 
+@pytest.mark.commit
 def test_what_the_tutorial_quotes_is_printed(printed: tuple[Path, str]) -> None:
     lines = {figures(line) for line in printed[1].splitlines()}
     quoted = "".join(re.findall(r"<!-- output -->\n```text\n(.*?)```", PAGE, re.DOTALL)).splitlines()

@@ -19,6 +19,7 @@ from hw_models.errors import FileError, ModelError
 NAME = "bottleneck3"
 
 
+@pytest.mark.commit
 def test_ways_of_a_block_and_their_floors() -> None:
     rows = list(study_rows([Subject(NAME, (8, 32))], ["h200"], lambda _said: None, ["conv1,conv2:convolution_chain"]))
     by_way = {(row["batch"], row["way"]): row for row in rows}

@@ -73,6 +73,7 @@ def test_when_time_is_up_the_rest_waits(tmp_path: Path) -> None:
     assert not results.done
 
 
+@pytest.mark.commit
 def test_a_lost_process_costs_one_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "pack"
     program = {"network": "branching", "batch": 2, "chip": "h200", "level": "O0", "reuses": True, "kernels": {}}

@@ -45,6 +45,7 @@ CONFIGURED = (
 )
 
 
+@pytest.mark.commit
 def test_a_product_with_what_is_in_the_accumulator() -> None:
     random = np.random.default_rng(1)
     a, b = random.integers(-128, 128, (2, 16, 16)).astype(np.int8)

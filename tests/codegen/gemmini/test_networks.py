@@ -64,6 +64,7 @@ def judged(model: onnx.ModelProto, folder: Path) -> tuple[str, ...]:
 
 @pytest.mark.spread(9)
 @pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.commit
 def test_a_quantised_network_holds(name: str, tmp_path: Path) -> None:
     assert judged(NETWORKS[name](), tmp_path) == ()
 

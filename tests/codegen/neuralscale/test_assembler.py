@@ -199,6 +199,7 @@ def item_lists(draw: Callable[[st.SearchStrategy[object]], object]) -> tuple[Ite
 
 @given(item_lists())
 @settings(max_examples=50)
+@pytest.mark.commit
 def test_any_items_round_trip_and_assemble_alike(items: tuple[Item, ...]) -> None:
     again = parse_assembly(render(items))
     assert again == items

@@ -58,6 +58,7 @@ def elf(request: pytest.FixtureRequest) -> bytes:
 @pytest.mark.parametrize("line_bytes", [16, 32, 64])
 @pytest.mark.parametrize("ways", [1, 2, 4])
 @pytest.mark.parametrize("warm", [False, True])
+@pytest.mark.commit
 def test_misses_are_those_of_a_slow_cache(elf: bytes, size_bytes: int, line_bytes: int, ways: int, warm: bool) -> None:
     chip = cached(CHIP, size_bytes=size_bytes, line_bytes=line_bytes, ways=ways)
     assert fetched(elf, chip, warm) == slowly(elf, chip, 2 if warm else 1)

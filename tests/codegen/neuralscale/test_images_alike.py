@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -53,6 +54,7 @@ def context() -> Context[NeuralScaleTarget]:
 
 @given(st.data())
 @settings(max_examples=400, deadline=None)
+@pytest.mark.commit
 def test_the_same_for_all_images(data: st.DataObject) -> None:
     graph, constants, layers = network()
     layer = data.draw(st.sampled_from(layers))

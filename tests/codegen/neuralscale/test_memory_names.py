@@ -34,6 +34,7 @@ def test_a_chip_with_the_names_of_the_instruction_set_has_the_target_itself() ->
 @pytest.mark.spread(5)
 @pytest.mark.parametrize("level", ["O0", "O2", "auto"])
 @pytest.mark.parametrize("names", [PLAIN, MISLEADING], ids=["plain", "misleading"])
+@pytest.mark.commit
 def test_other_names_take_the_same_cycles(names: dict[str, str], level: str, tmp_path: Path) -> None:
     _compare(save(classifier(), tmp_path / "m.onnx"), names, level)
 

@@ -220,6 +220,7 @@ def test_long_stretches_are_shared_though_one_core_has_more_to_do() -> None:
 
 @settings(max_examples=30)
 @given(seed=st.integers(0, 1 << 30))
+@pytest.mark.commit
 def test_patterns_drawn_at_random(seed: int) -> None:
     """Nested repeats with random steps, torn here and there, on up to two cores that do partly the same."""
     rng = random.Random(seed)

@@ -129,6 +129,7 @@ def margin_of(exact: mpf, half: float) -> float:
 
 @pytest.mark.spread(13)
 @pytest.mark.parametrize("case", CASES, ids=name_of)
+@pytest.mark.commit
 def test_every_entry_is_the_nearest_half(case: Case) -> None:
     """Spread over all halves: every exponent and both signs are met many times."""
     kind, attributes, function = case

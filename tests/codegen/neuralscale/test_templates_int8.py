@@ -280,6 +280,7 @@ def test_readers_at_odd_places(level: str) -> None:
 
 @pytest.mark.spread(36)
 @pytest.mark.parametrize("name", [name for name in SAMPLES if name != "lookup"])  # whose table is of no function
+@pytest.mark.commit
 def test_every_layer_may_end_in_int8(name: str) -> None:
     """Values are converted in a tile of their own, whatever the anchor; a width that is odd is refused."""
     b = MovementBuilder(name)

@@ -17,6 +17,7 @@ from tests.tile_samples import SAMPLES, boxes_of, layers_of, sample_chip
 SPACING_BYTES = 1 << 22
 
 
+@pytest.mark.commit
 def test_every_kind_has_a_sample() -> None:
     kinds = {op.kind for name in SAMPLES for graph, _, _ in layers_of(name, sample_chip(name)) for op in graph.ops}
     assert kinds == set(TEMPLATES)

@@ -194,6 +194,7 @@ def perturbed(program: Program, rng: random.Random, swaps: int) -> Program:
 
 @settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(seed=st.integers(0, 1 << 30))
+@pytest.mark.commit
 def test_perturbed_programs_take_the_time_of_their_elf(compiled: Compiled, seed: int) -> None:
     program = perturbed(compiled.program, random.Random(seed), 200)
     verify_program(program, CHIP)

@@ -104,6 +104,7 @@ def _chosen() -> Iterator[Case]:
             yield case
 
 
+@pytest.mark.commit
 def test_what_the_trace_says_is_touched_is_what_the_simulator_touches(monkeypatch: pytest.MonkeyPatch) -> None:
     watched = Watched(monkeypatch)
     for case in _chosen():

@@ -42,6 +42,7 @@ def part() -> TaskPart:
 
 
 @pytest.mark.parametrize("device", DEVICES, ids=lambda device: device.name)
+@pytest.mark.commit
 def test_every_kind_computes_what_onnxruntime_does(device: Device, part: TaskPart) -> None:
     assert device.accepts(part) is None
     compiled = device.compile(part)

@@ -203,6 +203,7 @@ CHOSEN: dict[str, Callable[[ModelBuilder], str]] = {
 @pytest.mark.spread(4)
 @pytest.mark.parametrize("level", ["O0", "O3"])
 @pytest.mark.parametrize("name", CHOSEN)
+@pytest.mark.commit
 def test_machine_code_is_right(name: str, level: str, tmp_path: Path) -> None:
     """Every layer as the emulation has it, every constant as the file has it, the end as onnxruntime has it."""
     builder = ModelBuilder()

@@ -51,6 +51,7 @@ def test_ordinary_results_stay_ordinary(name: str, tmp_path: Path) -> None:
 @pytest.mark.spread(4)
 @pytest.mark.parametrize(("chip", "level"), [("stcp920", "O3"), ("a100", "O0")])
 @pytest.mark.parametrize("name", OF_EACH_RULE)
+@pytest.mark.commit
 def test_they_do_on_gpus_and_in_instances_too(name: str, chip: str, level: str, tmp_path: Path) -> None:
     require_near(name, chip, level, tmp_path)
 

@@ -46,6 +46,7 @@ def right(kernels: tuple[int, ...], instruction: str, seed: int, folder: Path, c
 @pytest.mark.spread(4)
 @pytest.mark.parametrize("instruction", ["mma", "wgmma"])
 @pytest.mark.parametrize("kernels", KINDS)
+@pytest.mark.commit
 def test_drawn_chains(kernels: tuple[int, ...], instruction: str, tmp_path: Path, compiler: Compiler) -> None:
     right(kernels, instruction, 0, tmp_path, compiler)
 
@@ -91,6 +92,7 @@ def test_wide_chains(
     ("pads", "strides"),
     [([0, 0, 0, 0], [1, 1]), ([0, 0, 1, 1], [2, 2]), ([2, 1, 0, 3], [1, 1]), ([4, 4, 4, 4], [2, 2])],
 )
+@pytest.mark.commit
 def test_any_padding(pads: list[int], strides: list[int], tmp_path: Path, compiler: Compiler) -> None:
     """The 1x1 before takes every second pixel."""
     net = Network([("x", (1, 24, 15, 13))])

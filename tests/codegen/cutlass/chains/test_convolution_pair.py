@@ -88,6 +88,7 @@ def drawn(seed: int) -> onnx.ModelProto:
 
 @pytest.mark.spread(1)
 @pytest.mark.parametrize("seed", range(3))
+@pytest.mark.commit
 def test_drawn_pairs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     chip = ("h200", "a100")[seed // 3]  # four warps or eight, 32 rows where an A100 has no room for 64
     assert judged_as(TEMPLATE, drawn(seed), tmp_path, monkeypatch, chip).failures == ()
@@ -146,6 +147,7 @@ OCCUPIED = [
 
 
 @pytest.mark.parametrize(("rows", "warps", "between", "columns"), OCCUPIED)
+@pytest.mark.commit
 def test_what_a_block_occupies(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

@@ -83,6 +83,7 @@ def drawn(seed: int) -> onnx.ModelProto:
         ((1, 160, 7, 7), 480, 320, 1, False),  # too many weights to stay
     ],
 )
+@pytest.mark.commit
 def test_one_kernel_computes_the_block(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

@@ -15,6 +15,7 @@ from tests.codegen.cutlass.families.networks import Network, judged
 from tests.small_models import save
 
 
+@pytest.mark.commit
 def test_windows_and_groups(tmp_path: Path) -> None:
     """Eight channels at a time, each followed by a ReLU, so that one kernel serves all."""
     net = Network([("x", (2, 16, 11, 9))])
@@ -36,6 +37,7 @@ def odd_channels() -> onnx.ModelProto:
     return net.model(net.conv(net.conv(summed, 10, 1), 6, 3, bias=False))
 
 
+@pytest.mark.commit
 def test_channels_that_are_no_multiple_of_eight(tmp_path: Path) -> None:
     """3 are padded, 12 and 10 are read as they are; a sum with a map and what follows it are taken in."""
     planned = plan_model(save(odd_channels(), tmp_path / "net.onnx"), "a100", CompileOptions(O0()))
@@ -75,6 +77,7 @@ def long_kernels() -> onnx.ModelProto:
     return net.model(*(net.conv("x", 8, taps) for taps in ((1, 32), (32, 1), (1, 33), (33, 1))))
 
 
+@pytest.mark.commit
 def test_long_kernels_are_left_to_the_cuda_cores(tmp_path: Path) -> None:
     """CUTLASS keeps the taps of a row in 32 bits; 33 of them would be wrong there without a word."""
     planned = plan_model(save(long_kernels(), tmp_path / "net.onnx"), "a100", CompileOptions(O0()))
@@ -138,6 +141,7 @@ def test_a_value_under_two_names_is_read_by_one_kernel(tmp_path: Path) -> None:
         (5, (1, 2), [0, 0, 0, 0], (1, 1), 8),
     ],
 )
+@pytest.mark.commit
 def test_taps_of_a_row_are_read_as_one_where_channels_are_few(
     channels: int, kernel: tuple[int, int], pads: list[int], strides: tuple[int, int], aligned: int, tmp_path: Path
 ) -> None:

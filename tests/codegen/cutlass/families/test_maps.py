@@ -222,10 +222,12 @@ def _right(made: Made) -> None:
     assert [name for name, terms in outputs.items() if not terms and not found.moved(name)] == []
 
 
+@pytest.mark.commit
 def test_pools_and_lrn_of_every_shape_are_right(pools: Made) -> None:
     _right(pools)
 
 
+@pytest.mark.commit
 def test_elements_are_moved_to_where_onnx_says(moved: tuple[Executed, list[str], dict[str, int]]) -> None:
     found, elements, together = moved
     assert [name for name in (*elements, *together) if not found.moved(name)] == []
@@ -255,6 +257,7 @@ def test_the_reference_agrees_on_factors_that_leave_an_extent(tmp_path: Path) ->
     assert verify_model(saved(b, tmp_path), "a100", CompileOptions(O0()), VerifyOptions(samples=512)).failures == ()
 
 
+@pytest.mark.commit
 def test_convolutions_that_cutlass_does_not_take_are_right(
     convolved: tuple[Executed, dict[str, tuple[str, int]]],
 ) -> None:
@@ -263,6 +266,7 @@ def test_convolutions_that_cutlass_does_not_take_are_right(
     _right((found, {name: terms for name, (_, terms) in outputs.items()}))
 
 
+@pytest.mark.commit
 def test_what_follows_a_map_is_computed_where_its_elements_lie(
     followed: tuple[Executed, dict[str, tuple[int, int]]],
 ) -> None:
@@ -279,6 +283,7 @@ def test_the_largest_of_numbers_and_nan_is_nan(tmp_path: Path) -> None:
     np.testing.assert_array_equal(executed(b, tmp_path).found[name], windows.max((4, 5)))
 
 
+@pytest.mark.commit
 def test_operators_may_have_the_names_of_c_functions(tmp_path: Path) -> None:
     b = Branches()
     x = b.input(2, 3, content=1 + np.arange(6).reshape(2, 3) / 4)

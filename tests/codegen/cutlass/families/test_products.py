@@ -112,6 +112,7 @@ def test_larger_tiles_are_within_the_bound(tile: str, tmp_path: Path) -> None:
     assert verify_compiled(compile_plan(with_tile(plan, group, tile), KEPT), isolated, feeds, SAMPLES).failures == ()
 
 
+@pytest.mark.commit
 def test_attention_on_an_h200(tmp_path: Path) -> None:
     """Products with other kernels between."""
     cases = {"attention": attention, "odd depth": CASES["odd depth"]}

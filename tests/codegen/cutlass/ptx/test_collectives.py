@@ -214,6 +214,7 @@ def product(text: str, kernel: str = "gemm_kk", k: int = 200) -> tuple[Array, Ar
         ("wgmma.commit_group.sync.aligned;", "gemm_kk", FaultKind.IN_FLIGHT),
     ],
 )
+@pytest.mark.commit
 def test_what_an_asynchronous_product_needs(gemm_ptx: str, dropped: str, kernel: str, kind: FaultKind) -> None:
     assert dropped in gemm_ptx
     found, exact = product(gemm_ptx, kernel)

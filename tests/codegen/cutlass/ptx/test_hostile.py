@@ -44,6 +44,7 @@ def run(text: str) -> None:
 
 @pytest.mark.spread(2)
 @pytest.mark.parametrize("kernel", ["relu_add", "softmax", "pipeline", "gemm_rk"])
+@pytest.mark.commit
 def test_changed_text_never_crashes(simple_ptx: str, gemm_ptx: str, kernel: str) -> None:
     whole = gemm_ptx if kernel.startswith("gemm") else simple_ptx
     header = whole[: whole.index(".visible")]

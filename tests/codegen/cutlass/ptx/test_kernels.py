@@ -14,6 +14,7 @@ from codegen.cutlass.ptx import FaultKind, GlobalMemory, KernelFault, Module, Pt
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.commit
 def test_cutlass_convolution(conv2d: Conv2d, shape: Shape) -> None:
     case = problem(shape, 1)
     (given,) = conv2d.parameters((shape,))

@@ -56,6 +56,7 @@ def judged(found: Fed, size: float, seed: int) -> tuple[int, float]:
 
 @pytest.mark.parametrize("size", [1e-3, 0.3])
 @pytest.mark.parametrize("name", OPERATORS)
+@pytest.mark.commit
 def test_results_of_inputs_within_their_errors(name: str, size: float, tmp_path: Path) -> None:
     """Small errors grow by no more than what is summed: none of the models has more than 150 products."""
     build, opset = MODELS[name]

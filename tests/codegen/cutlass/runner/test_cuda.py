@@ -18,6 +18,7 @@ ROOT = Path(__file__).parents[4]
 
 @pytest.mark.spread(6)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
+@pytest.mark.commit
 def test_on_the_fake_driver(case: object, folder: Path, fake_cuda: Path, c_library: Path, tmp_path: Path) -> None:
     name = getattr(case, "__name__", "")
     module = "tests.codegen.cutlass.runner.cuda_cases"

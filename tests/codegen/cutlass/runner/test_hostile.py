@@ -83,6 +83,7 @@ def test_lists_that_are_damaged(folder: Path, damage: Damage, python: str) -> No
 
 
 @pytest.mark.parametrize(("damage", "c"), [one[1:] for one in RECORDS], ids=[one[0] for one in RECORDS])
+@pytest.mark.commit
 def test_records_that_are_damaged(folder: Path, fake_cuda: Path, c_program: Path, damage: Damage, c: str) -> None:
     path = folder / "launches.bin"
     before = path.read_bytes()
