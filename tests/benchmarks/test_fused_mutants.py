@@ -88,6 +88,7 @@ def templates(name: str, *, whole: bool) -> set[str]:
     return found
 
 
+@pytest.mark.commit
 def test_every_fused_template_of_the_case_study_is_changed() -> None:
     """By the small blocks, of which the script takes one candidate of each template."""
     small = set.union(*(templates(block.name, whole=True) for block in SMALL_BLOCKS))

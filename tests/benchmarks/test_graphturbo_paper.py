@@ -107,6 +107,7 @@ def test_every_variant_has_a_row_with_every_column(rows: list[Json], small: Conf
         assert row["runs"]["DDR 34.1"]["cycles"] <= row["runs"]["DDR 29.9"]["cycles"] <= run["cycles"]
 
 
+@pytest.mark.commit
 def test_rows_come_back_from_their_file(rows: list[Json], results: Path, small: Configuration) -> None:
     assert sorted(map(key_of, read(results))) == sorted(map(key_of, rows))
     known = fit_of(rows, CHIP, small)
@@ -130,6 +131,7 @@ def test_rows_that_had_another_fit_are_taken_again_with_the_others(rows: list[Js
     assert {one.key for one in to_measure(before, asked, known, rows[0]["sources"], small)} == again
 
 
+@pytest.mark.commit
 def test_the_fit_is_that_of_the_rows_of_the_same_run(rows: list[Json], small: Configuration, tmp_path: Path) -> None:
     """Not that of the rows which they replace."""
     known = fit_of(rows, CHIP, small)

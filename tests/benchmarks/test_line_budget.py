@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from benchmarks.line_budget import PRODUCT, Size, rows, size_of, sizes
 
 SOURCE = '''"""A text."""
@@ -30,6 +32,7 @@ def test_texts_are_no_statements_and_what_begins_with_an_underscore_is_no_public
     assert size_of(SOURCE) == Size(modules=1, lines=19, statements=9, public_names=3)
 
 
+@pytest.mark.commit
 def test_every_package_is_a_row_and_the_product_their_sum() -> None:
     found = sizes(PRODUCT)
     (*_, product) = rows(found, None)

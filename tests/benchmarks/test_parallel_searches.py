@@ -21,6 +21,7 @@ def searches() -> list[Searched]:
     ]
 
 
+@pytest.mark.commit
 def test_processes_find_what_one_process_finds() -> None:
     said: list[str] = []
     with processes(2) as executor:

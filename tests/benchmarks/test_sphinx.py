@@ -32,6 +32,7 @@ def test_evaluations_are_counted_until_the_makespan_of_the_plain_one() -> None:
 
 
 @pytest.mark.parametrize("start", ["random", "listed"])
+@pytest.mark.commit
 def test_both_begin_with_the_same_individuals(start: str) -> None:
     """The first makespans of either are those of the same rows, as far as CPGA takes them."""
     problem = random_problem(4, 40, 3)

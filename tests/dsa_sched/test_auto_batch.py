@@ -75,6 +75,7 @@ def test_no_size_of_a_pass_that_is_tried_is_faster(squeezenet: Path, batch: int,
 
 @pytest.mark.spread(1)
 @pytest.mark.parametrize(("batch", "clusters"), [(5, 1), (7, 2)])
+@pytest.mark.commit
 def test_values_are_those_of_one_run_at_o0(model: Path, batch: int, clusters: int) -> None:
     images = np.random.default_rng(1).normal(size=(batch, 3, 12, 12)).astype(np.float32)
     expected = dsa_sched.compile(model, "stcp920", level="O0", batch=batch).run({"x": images})["y"]
@@ -135,6 +136,7 @@ def test_ctrl_c_keeps_the_best_pass(squeezenet: Path, until: str) -> None:
 
 @pytest.mark.spread(1)
 @pytest.mark.parametrize("effort", ["fast", "normal"])
+@pytest.mark.commit
 def test_a_share_without_a_program_is_divided(squeezenet: Path, effort: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The program of two images has too many instructions here, and so have those of four and eight."""
     (one,) = compile_clusters(squeezenet, "stcp920", CompileOptions(O0()))

@@ -133,6 +133,7 @@ def test_auto_is_slower_than_no_level(case: str, schedule: bool | None) -> None:
 
 
 @pytest.mark.parametrize("case", BOTH)
+@pytest.mark.commit
 def test_what_the_search_says_of_levels_is_what_they_take_alone(case: str) -> None:
     assert auto(case).level_times
     for learned in auto(case).level_times:
@@ -210,6 +211,7 @@ def test_auto_is_slower_than_no_level_on_larger_networks(case: str, schedule: bo
 
 @pytest.mark.slow(at_commit=1)
 @pytest.mark.parametrize("case", CASES)
+@pytest.mark.commit
 def test_what_auto_makes_is_what_its_level_makes(case: str) -> None:
     """Program, plan and files, but for the decisions of the search: so values are those of the level, which are those
     of O0."""
@@ -247,6 +249,7 @@ def test_random_networks_on_random_chips(seed: int) -> None:
 
 
 @pytest.mark.parametrize("case", BOTH)
+@pytest.mark.commit
 def test_every_way_is_accounted_for_with_its_numbers(case: str) -> None:
     plan = auto(case).plan
     said = {decision.verdict: decision.reason for decision in plan.decisions if decision.subject == "level"}
@@ -261,6 +264,7 @@ def test_every_way_is_accounted_for_with_its_numbers(case: str) -> None:
 @pytest.mark.spread(1)
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("schedule", [True, False])
+@pytest.mark.commit
 def test_no_program_is_faster_than_the_floor_by_which_plans_are_left_out(case: str, schedule: bool) -> None:
     model, chip = CASES[case]()
     for config in CONFIGS if schedule else PLAIN_CONFIGS:
@@ -274,6 +278,7 @@ def test_no_program_is_faster_than_the_floor_by_which_plans_are_left_out(case: s
 
 
 @pytest.mark.parametrize("case", BOTH)
+@pytest.mark.commit
 def test_no_program_is_much_faster_than_the_cost_model_expects(case: str) -> None:
     """By the bound with which plans are left out: what is expected of them is never that far above the clock."""
     model, chip = CASES[case]()
@@ -332,6 +337,7 @@ def test_ctrl_c_keeps_what_was_found_and_says_so() -> None:
 
 
 @pytest.mark.parametrize("until", ["partitioning", "level auto: planning, 4 of", "level auto: plan 1 of"])
+@pytest.mark.commit
 def test_ctrl_c_before_there_is_a_program_ends_the_compilation(until: str) -> None:
     with pytest.raises(KeyboardInterrupt):
         heard(CompileOptions(Auto()), until)
@@ -401,6 +407,7 @@ def test_verify_holds_auto_to_the_bits_of_o0(model: Path) -> None:
     assert report.level != "auto"
 
 
+@pytest.mark.commit
 def test_commands_take_it(model: Path) -> None:
     def run(*words: object) -> str:
         done = CliRunner().invoke(cli, [str(word) for word in words])

@@ -239,6 +239,7 @@ def test_a_model_that_is_not_there_is_told_as_ever(cache: Cache) -> None:
     assert cache.entries() == 0
 
 
+@pytest.mark.commit
 def test_kernels_of_gpus_end_with_an_estimate(tmp_path: Path) -> None:
     said = invoke("compile", "mobilenet_v2-mini", "--chip", "a100", "--level", "O3", "-o", tmp_path / "out").stdout
     assert re.search(r"estimate for batch 1: [0-9.]+ us at least, by the floors of its kernels; not timed", said)
@@ -321,6 +322,7 @@ def _not_again(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
 @pytest.mark.parametrize(
     "words", [("--level", "O3", "--batch", 1), ("--effort", "fast", "--batch", 2), ("--batch", 2, "--clusters", 2)]
 )
+@pytest.mark.commit
 def test_what_is_kept_of_a_build_is_what_would_be_found(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[object, ...]
 ) -> None:

@@ -163,6 +163,7 @@ def test_the_same_in_python(emitted: Path, tmp_path: Path) -> None:
     assert re.match(r"stcp920: 1 of 3\d numbers are determined by 1 counters of 1 benchmarks", str(found))
 
 
+@pytest.mark.commit
 def test_a_chip_that_is_as_its_file_says_stays(emitted: Path, tmp_path: Path) -> None:
     table, file = tmp_path / "counters.csv", tmp_path / "fitted.yaml"
     table.write_text(counted(emitted, load_chip("stcp920"), FEW.__contains__, 4), encoding="utf-8")
@@ -171,6 +172,7 @@ def test_a_chip_that_is_as_its_file_says_stays(emitted: Path, tmp_path: Path) ->
     assert file.read_text(encoding="utf-8") == chip_text("stcp920")[0]
 
 
+@pytest.mark.commit
 def test_documented_numbers_can_be_left_alone(emitted: Path, tmp_path: Path) -> None:
     hidden = with_numbers(load_chip("stcp920"), {path: HIDDEN[path] for path in OF_FEW})
     table, file = tmp_path / "counters.csv", tmp_path / "fitted.yaml"

@@ -58,6 +58,7 @@ def joined(lines: list[str]) -> dict[str, tuple[str, str, str]]:
 
 
 @pytest.mark.parametrize("name", [*builtin_chips(), "straight"])
+@pytest.mark.commit
 def test_every_memory_engine_and_link_is_drawn(name: str, tmp_path: Path) -> None:
     (tmp_path / "straight.yaml").write_text(json.dumps(straight_to_cores()), encoding="utf-8")
     source = name if name != "straight" else tmp_path / "straight.yaml"

@@ -257,6 +257,7 @@ def test_wrong_usage_exits_2_and_says_what_is_right(arguments: list[str], said: 
     assert said in " ".join(result.stderr.split())
 
 
+@pytest.mark.commit
 def test_open_dimensions_come_from_shape_or_batch(tmp_path: Path) -> None:
     path = save(classifier("N"), tmp_path / "open.onnx")
     for flags in (["--shape", "x=2,3,12,12"], ["--batch", "2"]):

@@ -62,6 +62,7 @@ def works() -> int:
 
 @pytest.mark.spread(1)
 @pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.commit
 def test_what_a_compilation_found_out_dies_with_its_context(level: str) -> None:
     """The model and all that was made of it stay, and hold neither the context nor work of a tile."""
     before = works()

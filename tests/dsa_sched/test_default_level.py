@@ -70,6 +70,7 @@ def test_it_is_what_the_level_by_its_name_makes(model: Path, tmp_path: Path) -> 
     assert dsa_sched.compile(model, "stcp920", batch=1).manifest == Artifact.load(tmp_path / "out").manifest
 
 
+@pytest.mark.commit
 def test_commands_choose_and_say_what(model: Path) -> None:
     plan = parse_plan(invoke("compile", model, "--chip", "stcp920", "--batch", 1, "--print", "plan").stdout)
     chosen = next(decision for decision in plan.decisions if decision.subject == "level")

@@ -122,6 +122,7 @@ def test_it_compiles_and_runs(name: str, level: str, tmp_path: Path) -> None:
 
 @pytest.mark.spread(7)
 @pytest.mark.parametrize("name", [name for name in MODELS if not name.startswith("constants alone")])
+@pytest.mark.commit
 def test_verify_judges_it(name: str, tmp_path: Path) -> None:
     path = save(MODELS[name], tmp_path / "m.onnx")
     assert verify_model(path, "stcp920", CompileOptions(O2()), VerifyOptions(samples=64)).failures == ()

@@ -261,6 +261,7 @@ def test_closed_forms_are_loaded_where_a_group_is_asked_for() -> None:
 
 
 @pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.commit
 def test_every_level_is_explained(level: str, model: Path, tmp_path: Path) -> None:
     done = invoke(model, "--chip", "stcp920", "--level", level, "--batch", 2, "--json", tmp_path / "e.json")
     assert done.exit_code == 0, done.stderr

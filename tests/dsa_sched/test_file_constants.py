@@ -148,6 +148,7 @@ def test_a_right_network_holds_the_files_constants(network: Callable[[Path], Pat
 @pytest.mark.spread(5)
 @pytest.mark.parametrize("network", NETWORKS)
 @pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.commit
 def test_damage_between_file_and_graph_is_caught(
     network: Callable[[Path], Path], damage: Damage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -49,6 +49,7 @@ def ways(op_type: str, supports: Mapping[str, Support]) -> list[tuple[Probe, str
 
 @pytest.mark.spread(32)
 @pytest.mark.parametrize("op_type", read_operators())
+@pytest.mark.commit
 def test_what_is_listed_is_what_compile_does(op_type: str, supports: Mapping[str, Support], tmp_path: Path) -> None:
     """To machine code, where the list says yes; refused with the same words where it says no."""
     path = tmp_path / "m.onnx"

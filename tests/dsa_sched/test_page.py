@@ -137,6 +137,7 @@ def test_a_page_is_not_written_where_there_is_no_folder(model: Path, tmp_path: P
 
 @pytest.mark.spread(1)
 @pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 400)])
+@pytest.mark.commit
 def test_every_tab_is_drawn(found: Overview, tmp_path: Path, browser: Any, scheme: str, width: int) -> None:
     file = tmp_path / "page.html"
     file.write_text(page(PageContent(found)), encoding="utf-8")
@@ -153,6 +154,7 @@ def test_every_tab_is_drawn(found: Overview, tmp_path: Path, browser: Any, schem
     shown.close()
 
 
+@pytest.mark.commit
 def test_a_search_and_a_click_show_a_layer(found: Overview, tmp_path: Path, browser: Any) -> None:
     file = tmp_path / "page.html"
     file.write_text(page(PageContent(found)), encoding="utf-8")

@@ -70,6 +70,7 @@ def images(rows: int) -> Array:
     ("clusters", "per_pass", "rows", "passes"),
     [(1, 1, [7], [7]), (1, 3, [7], [3]), (1, 7, [7], [1]), (2, 2, [4, 3], [2, 2]), (2, "auto", [4, 3], None)],
 )
+@pytest.mark.commit
 def test_passes_give_the_bits_of_one_run(
     model: Path, expected: Array, clusters: int, per_pass: PerPass, rows: list[int], passes: list[int] | None
 ) -> None:

@@ -287,6 +287,7 @@ def test_the_commands_of_the_page_run(tmp_path: Path, monkeypatch: pytest.Monkey
 # In a browser.
 
 
+@pytest.mark.commit
 def test_the_page_shows_changes_and_checks(ran: tuple[Path, Result], tmp_path: Path, browser: Any) -> None:
     again(ran, tmp_path, SUITE, "--against", earlier(ran, tmp_path, seconds=0.8))
     file = tmp_path / "small.out" / "suite.html"

@@ -255,6 +255,7 @@ def test_a_killed_sweep_over_processes_goes_on_to_the_same_table(swept: tuple[Pa
     assert tables(folder) == tables(swept[0])
 
 
+@pytest.mark.commit
 def test_a_worker_that_dies_costs_one_point(tmp_path: Path) -> None:
     """Its row says so, and the point is tried again by the same command."""
     code = f"""
@@ -479,6 +480,7 @@ def test_levels_and_efforts_are_those_of_the_command_line() -> None:
 
 @pytest.mark.spread(1)
 @pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 400)])
+@pytest.mark.commit
 def test_the_page_shows_fronts_and_rows(swept: tuple[Path, Result], browser: Any, scheme: str, width: int) -> None:
     file = swept[0] / "sweep.html"
     text = file.read_text(encoding="utf-8")

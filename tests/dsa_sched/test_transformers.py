@@ -58,6 +58,7 @@ def kept_by_layer(layers: int, chip: Chip, folder: Path) -> list[set[str]]:
 
 
 @pytest.mark.parametrize("data_kib", [12, 16])
+@pytest.mark.commit
 def test_layers_of_a_deep_encoder_keep_what_those_of_a_shallow_one_keep(data_kib: int, tmp_path: Path) -> None:
     """Each layer has values for which no room is found; that it has more of them in all is no reason to keep none."""
     chip = small_chip(4, data_bytes=data_kib << 10, weights_bytes=8 << 10, llb_bytes=1 << 20)

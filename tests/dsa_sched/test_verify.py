@@ -250,6 +250,7 @@ def test_a_fault_in_the_program_of_a_level_is_caught(
     assert failing_check(report) == ("level", report.failures[0])
 
 
+@pytest.mark.commit
 def test_every_level_is_compiled_with_the_twins_that_judge_it(model_file: Path) -> None:
     for level in LEVELS:
         report = verify_model(model_file, "stcp920", CompileOptions(planner_or_auto(level)), OPTIONS)

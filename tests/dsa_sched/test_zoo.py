@@ -206,6 +206,7 @@ def test_the_graph_has_the_name_of_the_network(name: str) -> None:
     "name",
     ["squeezenet", pytest.param("mobilenet_v2", marks=pytest.mark.nightly), "resnet18_tailor", *CALIBRATED_MINIS],
 )
+@pytest.mark.commit
 def test_macs_are_those_of_the_graph_that_is_compiled(name: str) -> None:
     ops = load_model(name).graph.ops
     assert network_size(name).macs == sum(op.macs for op in ops)
@@ -269,6 +270,7 @@ def test_the_file_is_clean() -> None:
     assert {name for node in model.graph.node for name in node.input} >= weights.keys()
 
 
+@pytest.mark.commit
 def test_equal_bytes_under_other_hash_seeds_and_thread_counts() -> None:
     said = []
     for seed, threads in (("1", "1"), ("2", "2")):
@@ -307,6 +309,7 @@ def test_a_cached_file_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("own_cache")
+@pytest.mark.commit
 def test_a_network_and_its_mini_lie_in_the_cache_together() -> None:
     names = ("resnet18_tailor-mini", "resnet18_tailor")
     for name in names:

@@ -146,6 +146,7 @@ def test_damaged_bytes(data: bytes) -> None:
 
 @settings(max_examples=60, deadline=None, suppress_health_check=SLOW, derandomize=True)
 @given(damaged_fields(st.just(classifier())))
+@pytest.mark.commit
 def test_damaged_fields(data: bytes) -> None:
     ends_well(data)
 

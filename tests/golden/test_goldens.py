@@ -37,6 +37,7 @@ def check(case: Case, update: bool) -> None:
 
 @pytest.mark.spread(6)
 @pytest.mark.parametrize("case", cases(SMALL), ids=str)
+@pytest.mark.commit
 def test_small_networks(case: Case, update_goldens: bool) -> None:
     check(case, update_goldens)
 

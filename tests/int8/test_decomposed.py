@@ -193,6 +193,7 @@ def _other_factor() -> onnx.ModelProto:
     "build",
     [_half_up, _read_twice, _leaves_inside, _four_bits, _computed_scale, _odd_before_rounding, _other_factor],
 )
+@pytest.mark.commit
 def test_what_the_pair_does_not_mean_stays_in_floating_point(
     build: Callable[..., onnx.ModelProto], tmp_path: Path
 ) -> None:

@@ -204,6 +204,7 @@ def test_few_rows_are_bound_by_bytes_and_many_or_few_weights_are_not() -> None:
     assert "116,575 cycles from int8 and 233,083 from fp16 where loading overlaps" in few.reason
 
 
+@pytest.mark.commit
 def test_the_scales_of_a_decoder_layer_are_numbers_of_fp16(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = save(decoder_layer(DecoderShape(64, 192, 4, 2, 16, 7)), tmp_path / "layer.onnx")
     quantised = dsa_sched.quantize(path, weights_only=True, inputs=1)

@@ -148,6 +148,7 @@ def slim(chip: Chip) -> Chip:
 
 @pytest.mark.spread(6)
 @pytest.mark.parametrize("seed", range(16))
+@pytest.mark.commit
 def test_no_valid_order_takes_less(seed: int) -> None:
     """Bounds of one order hold for all others: of long programs, where bandwidth is short too."""
     chip = slim(DUO) if seed % 2 else DUO

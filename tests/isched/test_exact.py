@@ -110,6 +110,7 @@ def on_two_engines(program: Program) -> Program:
 
 
 @pytest.mark.parametrize("seed", range(12))
+@pytest.mark.commit
 def test_more_bandwidth_engines_or_places_in_queues_never_make_it_worse(seed: int) -> None:
     chip = changed(DUO, queue_depth=1)
     program = random_program(seed, chip, most=11)

@@ -48,6 +48,7 @@ def demand_bytes(program: Program) -> int:
 @pytest.mark.spread(10)
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.commit
 def test_reuse_changes_no_output_and_never_needs_more(level: str, seed: int) -> None:
     graph, constants = random_graph(Seeded(seed))
     chip = random_chip(Seeded(seed + 1000))

@@ -6,6 +6,7 @@ from collections import defaultdict
 from dataclasses import replace
 from itertools import pairwise
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -100,6 +101,7 @@ def by_unit(timeline: Timeline) -> dict[tuple[int, str], list[TimelineSpan]]:
 
 @settings(max_examples=60)
 @given(streams(), chips())
+@pytest.mark.commit
 def test_nothing_happens_before_it_can(made: tuple[TimedStream, ...], chip: Chip) -> None:
     timeline = time_streams(made, chip)
     assert len(timeline.spans) == sum(len(stream.ops) for stream in made)
@@ -129,6 +131,7 @@ def fastest(chip: Chip, name: str) -> float:
 
 @settings(max_examples=60)
 @given(streams(), chips())
+@pytest.mark.commit
 def test_units_do_one_thing_at_a_time_and_queues_are_no_longer_than_allowed(
     made: tuple[TimedStream, ...], chip: Chip
 ) -> None:
@@ -144,6 +147,7 @@ def test_units_do_one_thing_at_a_time_and_queues_are_no_longer_than_allowed(
 
 @settings(max_examples=60)
 @given(streams(), chips())
+@pytest.mark.commit
 def test_conflicting_accesses_of_a_core_are_never_in_flight_together(made: tuple[TimedStream, ...], chip: Chip) -> None:
     timeline = time_streams(made, chip)
     for stream in made:
@@ -174,6 +178,7 @@ def test_the_makespan_is_no_less_than_any_unit_core_or_link_needs(made: tuple[Ti
 
 @settings(max_examples=60)
 @given(streams(), chips())
+@pytest.mark.commit
 def test_every_wait_has_a_cause_that_ends_with_it(made: tuple[TimedStream, ...], chip: Chip) -> None:
     timeline = time_streams(made, chip)
     for span in timeline.spans:
@@ -191,6 +196,7 @@ def test_every_wait_has_a_cause_that_ends_with_it(made: tuple[TimedStream, ...],
 
 @settings(max_examples=40)
 @given(streams(), chips())
+@pytest.mark.commit
 def test_equal_streams_take_equal_time(made: tuple[TimedStream, ...], chip: Chip) -> None:
     assert time_streams(made, chip) == time_streams(made, chip)
 

@@ -114,6 +114,7 @@ CASES: Sequence[tuple[int, tuple[int, ...], dict[str, Any]]] = [
 
 @pytest.mark.spread(4)
 @pytest.mark.parametrize(("rows", "lengths", "attributes"), CASES)
+@pytest.mark.commit
 def test_attention_reads_old_and_new_rows(rows: int, lengths: tuple[int, ...], attributes: dict[str, Any]) -> None:
     model = step(rows, len(lengths), **attributes)
     feed = feed_of(model, *lengths)
@@ -189,6 +190,7 @@ def test_items_with_windows_by_their_places() -> None:
 
 
 @pytest.mark.parametrize("spelling", LAYERS)
+@pytest.mark.commit
 def test_both_spellings_of_decoders_keep_their_caches(spelling: str) -> None:
     artifact = compiled(decoder(spelling, 1))
     pairs = {(layer, kind) for layer in range(2) for kind in ("key", "value")}

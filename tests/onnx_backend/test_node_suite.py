@@ -53,6 +53,7 @@ def test_the_whole_table_holds(cases: dict[str, NodeCase], chip: Chip, tmp_path:
     assert rejudged(list(read_table()), cases, chip, tmp_path) == []
 
 
+@pytest.mark.commit
 def test_the_table_is_about_the_installed_onnx(cases: dict[str, NodeCase]) -> None:
     assert sorted(read_table()) == sorted(cases)
 
@@ -63,6 +64,7 @@ def test_the_table_is_good_enough() -> None:
     assert counts["crash"] == 0
 
 
+@pytest.mark.commit
 def test_a_wrong_value_is_a_mismatch(cases: dict[str, NodeCase], chip: Chip, tmp_path: Path) -> None:
     case = cases["test_add"]
     wrong = NodeCase(case.name, case.model, case.inputs, {n: v * 2 for n, v in case.expected.items() if v is not None})

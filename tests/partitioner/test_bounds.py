@@ -91,6 +91,7 @@ def test_the_largest_floor_binds_and_gives_the_rate() -> None:
 
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("target", [TARGET, GenericTarget("other")], ids=["neuralscale", "generic"])
+@pytest.mark.commit
 def test_no_plan_goes_below_the_floors_of_its_network(level: str, target: PlanTarget) -> None:
     for chip in (stcp920(), small_chip(4, 48 << 10, 24 << 10, 24 << 10, 160 << 10)):
         for graph, constants in (convolution(), network()):

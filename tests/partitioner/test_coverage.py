@@ -53,6 +53,7 @@ GRAPHS = (softmax_over_rows, norm_over_channels, softmax_that_leaves)
 
 @pytest.mark.parametrize("network", GRAPHS)
 @pytest.mark.parametrize("level", [level for level in LEVELS if level != "O0"])
+@pytest.mark.commit
 def test_every_level_computes_whole_lines(network: Callable[[], tuple[Graph, Constants]], level: str) -> None:
     graph, constants = network()
     for chip in (stcp920(), small_chip(4, data_bytes=8 << 10, llb_bytes=64 << 10)):

@@ -39,6 +39,7 @@ def deep(layers: int) -> PlanContext:
     ids=["rounds", "bindings", "staged bytes"],
 )
 @pytest.mark.parametrize("level", ["O1", "O2", "streamed"])
+@pytest.mark.commit
 def test_more_equal_layers_ask_no_more(monkeypatch: pytest.MonkeyPatch, owner: object, name: str, level: str) -> None:
     found: Callable[..., Any] = getattr(owner, name)
     asked: list[int] = []

@@ -101,6 +101,7 @@ graphs = st.builds(
 
 
 @given(graphs)
+@pytest.mark.commit
 def test_text_form_is_read_back_as_it_was(graph: Graph) -> None:
     text = str(graph)
     assert parse_graph(text) == graph

@@ -64,6 +64,7 @@ def two_paths() -> Graph:
     ("capacity_mebibytes", "ends", "counts"),
     [(10, ["n32", "n74", "n136", "n175"], [8, 4, 2, 1]), (8, ["n44", "n86", "n148", "n175"], [8, 4, 2, 1])],
 )
+@pytest.mark.commit
 def test_resnet50_falls_into_its_stages(capacity_mebibytes: int, ends: list[str], counts: list[int]) -> None:
     """At the published capacity borders lie at stage ends; with less, behind the down-sampling blocks."""
     graph, layers = network_layers("resnet50", 16)

@@ -52,6 +52,7 @@ def stored(graph: Graph, constants: Constants, chip: Chip, level: str) -> dict[s
 
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("kind", ["gelu", "relu"])
+@pytest.mark.commit
 def test_numbers_are_those_of_the_whole_product(bias: bool, kind: str) -> None:
     graph, constants = built(4, 6, 48, HIDDEN, bias=bias, kind=kind)
     chip = small_chip(4, data_bytes=96 << 10, llb_bytes=1 << 18)

@@ -121,6 +121,7 @@ def test_groups_shrink_with_the_local_memory_and_the_bits_stay(data_bytes: int) 
     check_against_o0(graph, constants, chip, plan)
 
 
+@pytest.mark.commit
 def test_a_chip_without_a_code_generator_is_planned_too() -> None:
     model = resnet50()
     plan = make_plan(PlanContext(model.graph, model.constants, stcp920(), GenericTarget("neuralscale-v1")), O3())

@@ -80,6 +80,7 @@ def test_every_block_of_mobilenet_from_112_to_14_pixels_is_one_kernel() -> None:
     assert blocks - fused == set()
 
 
+@pytest.mark.commit
 def test_explain_prints_both_ways_of_every_set(capsys: pytest.CaptureFixture[str]) -> None:
     ctx = context("resnet18_tailor", 64)
     plan = make_kernel_plan(ctx, FusedKernels())
@@ -109,6 +110,7 @@ def test_explain_prints_both_ways_of_every_set(capsys: pytest.CaptureFixture[str
         ),
     ],
 )
+@pytest.mark.commit
 def test_networks_are_never_slower_than_at_o0(network: str) -> None:
     ctx = context(network, 8)
     plans = {level: make_kernel_plan(ctx, KERNEL_PLANNERS[level]()) for level in ("O0", "O3", "auto")}

@@ -77,6 +77,7 @@ def test_values_that_the_shared_memory_cannot_hold_are_worth_more_of_a_core() ->
 
 @pytest.mark.parametrize("data_kib", [2, 4, 8, 16, 24, 48])
 @pytest.mark.parametrize("llb_kib", [16, 120])
+@pytest.mark.commit
 def test_what_stays_leaves_room_for_all_tiles(data_kib: int, llb_kib: int) -> None:
     b = GraphBuilder("residual")
     x = b.elementwise("relu", b.conv(b.input("x", 2, 14, 14, 16), 16))

@@ -30,6 +30,7 @@ def residual(batch: int, size: int = 16) -> tuple[Graph, Constants]:
 
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("llb_bytes", [1 << 23, 1 << 16])
+@pytest.mark.commit
 def test_barriers_are_those_of_the_lowered_program(level: str, llb_bytes: int) -> None:
     """With a small LLB layers need several rounds, each with two barriers."""
     graph, constants = residual(4)
@@ -42,6 +43,7 @@ def test_barriers_are_those_of_the_lowered_program(level: str, llb_bytes: int) -
 
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("chip", [stcp920(), small_team_chip()], ids=["stcp920", "small-team"])
+@pytest.mark.commit
 def test_both_times_are_near_the_cycle_model(level: str, chip: Chip) -> None:
     """The second chip spends most of its time in transfers, which have long start-ups there."""
     graph, constants = residual(8, 32)

@@ -109,6 +109,7 @@ def test_random_networks_keep_their_bits(seed: int, policy: str) -> None:
 
 
 @pytest.mark.parametrize("kib", [pytest.param(4, marks=pytest.mark.nightly), 8, 9])
+@pytest.mark.commit
 def test_auto_takes_the_cheaper_plan_and_says_both_numbers(kib: int) -> None:
     graph, constants = skip_network()
     chip = small_chip(data_bytes=kib * KIB)

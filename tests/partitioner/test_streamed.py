@@ -207,6 +207,7 @@ def encoder_layer(items: int, rows: int, width: int, heads: int) -> tuple[Graph,
     ("data_kib", "llb_kib", "points", "left"),
     [(40, 96, (0, 32, 64, 96, 128), 0), (44, 128, (0, 64, 128), 2), (36, 160, (0, 64, 128), 3)],
 )
+@pytest.mark.commit
 def test_keys_and_values_without_room_are_made_some_heads_at_a_time(
     data_kib: int, llb_kib: int, points: tuple[int, ...], left: int
 ) -> None:

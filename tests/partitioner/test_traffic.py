@@ -160,6 +160,7 @@ def test_a_layout_for_a_scheduler_moves_what_the_simulator_counts(level: str) ->
         (0, 1, (1, 1, 1, 2), True),
     ],
 )
+@pytest.mark.commit
 def test_one_group_moves_what_the_simulator_counts(axis: int, instances: int, pieces: Pieces, exchanged: bool) -> None:
     graph, constants = residual()
     chip = small_chip()

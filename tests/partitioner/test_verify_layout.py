@@ -146,6 +146,7 @@ PASSING = ("exchange", "move", "store")
 
 @pytest.mark.spread(5)
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.commit
 def test_every_place_that_moves_alone_is_found(name: str) -> None:
     """Whichever single place lies elsewhere, before or behind where it was, something is not where it is wanted."""
     case = case_of(name)

@@ -226,6 +226,7 @@ def test_the_error_of_the_outputs_is_that_of_all_inputs(plain: Any) -> None:
 
 
 @pytest.mark.parametrize("method", ["percentile", "entropy"])
+@pytest.mark.commit
 def test_other_methods_leave_outliers_out(tmp_path: Path, method: str) -> None:
     x = np.random.default_rng(0).normal(size=SHAPE).astype(np.float32)
     x[0, 0, 0, 0] = 1000.0

@@ -180,6 +180,7 @@ def test_examples_in_help_use_commands_and_options_that_exist() -> None:
     assert checked >= 6
 
 
+@pytest.mark.commit
 def test_the_example_table_has_the_headings_of_today(followed: dict[str, str]) -> None:
     (printed,) = (text for line, text in followed.items() if "verify" in line and "stcp920" in line)
     lines = printed.splitlines()
@@ -188,6 +189,7 @@ def test_the_example_table_has_the_headings_of_today(followed: dict[str, str]) -
 
 
 @pytest.mark.usefixtures("followed")
+@pytest.mark.commit
 def test_every_key_of_the_json_report_is_documented(workplace: Path) -> None:
     report = json.loads((workplace / "report.json").read_text(encoding="utf-8"))
     keys = {*report, *report["layers"][0], *report["layers"][0]["work"], *report["logits"][0]}

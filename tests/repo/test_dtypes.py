@@ -82,6 +82,7 @@ def files_in(place: str) -> list[Path]:
 
 
 @pytest.mark.parametrize("place", [*MIDDLE, *KERNELS, *FRONTEND])
+@pytest.mark.commit
 def test_no_type_is_taken_for_granted(place: str) -> None:
     narrow = (": float16", ": uint16")
     found = [

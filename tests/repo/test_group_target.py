@@ -331,6 +331,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("words", REFUSED)
+@pytest.mark.commit
 def test_what_makes_no_sense_is_said_in_one_sentence(
     toys: Path, model: Path, monkeypatch: pytest.MonkeyPatch, words: str
 ) -> None:
@@ -344,6 +345,7 @@ def test_what_makes_no_sense_is_said_in_one_sentence(
 
 
 @pytest.mark.usefixtures("model")
+@pytest.mark.commit
 def test_commands_that_work_for_both_kinds(toys: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(toys)
     run = CliRunner().invoke

@@ -54,6 +54,7 @@ def breaches(source: str, path: str) -> list[str]:
     return found
 
 
+@pytest.mark.commit
 def test_benchmarks_import_nothing_from_tests() -> None:
     files = sources("benchmarks")
     assert files

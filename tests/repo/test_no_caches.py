@@ -77,6 +77,7 @@ def found() -> set[str]:
     }
 
 
+@pytest.mark.commit
 def test_only_tables_of_the_instruction_set_are_kept() -> None:
     assert found() == set(ALLOWED)
 

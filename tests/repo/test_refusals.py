@@ -147,6 +147,7 @@ def sources(package: str) -> list[Path]:
 
 
 @pytest.mark.parametrize("package", PACKAGES)
+@pytest.mark.commit
 def test_nothing_decides_by_the_words_of_an_error(package: str) -> None:
     files = sources(package)
     assert files

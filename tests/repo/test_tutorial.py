@@ -67,6 +67,7 @@ def test_what_the_tutorial_quotes_is_printed(printed: tuple[Path, str]) -> None:
 
 
 @pytest.mark.parametrize(("name", "command"), REPORTS.items())
+@pytest.mark.commit
 def test_every_key_of_a_report_is_documented(name: str, command: str, printed: tuple[Path, str]) -> None:
     def keys(value: object, free: bool = False) -> Iterator[str]:
         match value:

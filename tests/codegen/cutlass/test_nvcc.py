@@ -24,6 +24,7 @@ def nowhere(name: str) -> None:
     del name
 
 
+@pytest.mark.commit
 def test_equal_input_gives_equal_bytes_kept_or_not(compiler: Compiler, tmp_path: Path) -> None:
     alone = replace(compiler, cache=None)
     first, second = alone.ptx(SOURCE, "80"), alone.ptx(SOURCE, "80")

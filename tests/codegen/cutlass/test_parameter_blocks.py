@@ -68,6 +68,7 @@ def blocks(launches: tuple[ComputedLaunch, ...], compiler: Compiler) -> dict[Com
     return parameter_blocks(launches, {source: parse(compiler.ptx(source.text, "80", cutlass=True, name=source.name))})
 
 
+@pytest.mark.commit
 def test_grids_cover_rows_and_columns_of_the_result(
     launches: tuple[ComputedLaunch, ...], blocks: dict[ComputedLaunch, ParameterBlock]
 ) -> None:

@@ -70,6 +70,7 @@ def test_a_quantised_network_holds(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["odd extents", "many channels", "joined"])
+@pytest.mark.commit
 def test_an_array_of_another_width(name: str, tmp_path: Path) -> None:
     path = save(NETWORKS[name](), tmp_path / "net.onnx")
     report = verify_model(path, "gemmini_32", CompileOptions(Auto()), VerifyOptions(samples=256))

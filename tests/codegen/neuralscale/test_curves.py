@@ -71,6 +71,7 @@ def op_of(kind: str, attributes: Attributes) -> Op:
 
 @pytest.mark.spread(8)
 @pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
+@pytest.mark.commit
 def test_all_numbers_are_right_to_two_to_the_minus_eight(case: Case) -> None:
     found, row = results(case, ALL), measured(case, ROWS[case.name].cycles_before)
     assert row.largest <= BOUND

@@ -350,6 +350,7 @@ def mutilated(draw: st.DrawFn) -> bytes:
 
 @given(mutilated())
 @settings(max_examples=500)
+@pytest.mark.commit
 def test_only_elf_error_escapes(data: bytes) -> None:
     with contextlib.suppress(ElfError):
         elf = read_elf(data)

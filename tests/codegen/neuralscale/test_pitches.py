@@ -15,6 +15,7 @@ from tests.tile_samples import SAMPLES, boxes_of, layers_of, sample_chip
 
 @pytest.mark.spread(12)
 @pytest.mark.parametrize("name", SAMPLES)
+@pytest.mark.commit
 def test_a_pitch_changes_no_bit(name: str) -> None:
     chip = sample_chip(name)
     for graph, constants, layer in layers_of(name, chip):

@@ -70,6 +70,7 @@ def lowered(graph: Graph, constants: Constants, chip: Chip, level: str) -> Progr
 @pytest.mark.parametrize("name", sorted(GRAPHS))
 @pytest.mark.parametrize("chip", [CHIP, SMALL], ids=["stcp920", "small"])
 @pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.commit
 def test_loops_ask_what_the_straight_form_asks(name: str, chip: Chip, level: str) -> None:
     graph, constants = GRAPHS[name]()
     program = lowered(graph, constants, chip, level)
@@ -206,6 +207,7 @@ def test_cores_share_text_and_differ_by_addresses() -> None:
     assert 2 * both < straight
 
 
+@pytest.mark.commit
 def test_long_stretches_are_shared_though_one_core_has_more_to_do() -> None:
     """No barrier in thousands of steps, and nothing repeats evenly; one core does more, early and late."""
     rng = random.Random(4)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -92,6 +93,7 @@ def test_an_iteration_finds_the_words_of_the_last_one() -> None:
 
 @settings(max_examples=30)
 @given(seed=st.integers(0, 1 << 30))
+@pytest.mark.commit
 def test_chains_drawn_at_random(seed: int) -> None:
     rng = random.Random(seed)
 

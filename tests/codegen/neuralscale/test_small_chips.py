@@ -114,6 +114,7 @@ LARGE_GRAPHS = [pytest.param(make, marks=pytest.mark.nightly) for make in (wide,
 
 @pytest.mark.spread(2)
 @pytest.mark.parametrize("make", [*GRAPHS, *LARGE_GRAPHS], ids=lambda make: str(make.__name__))
+@pytest.mark.commit
 def test_the_same_bits_on_every_chip(make: Make) -> None:
     graph, constants = make()
     big = compile_graph(graph, constants).check()
@@ -206,6 +207,7 @@ def layers(draw: st.DrawFn) -> tuple[Graph, Constants]:
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
 @given(layer=layers(), chip=chips, seed=st.integers(0, 1 << 30))
+@pytest.mark.commit
 def test_random_layers_on_random_chips(layer: tuple[Graph, Constants], chip: Chip, seed: int) -> None:
     """Whatever fits is right to the bit; whatever does not fit says so with numbers that add up."""
     excess_bytes: int | None = None

@@ -201,6 +201,7 @@ def test_undefined_and_infinite_places() -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=name_of)
+@pytest.mark.commit
 def test_the_emulation_says_the_same_of_every_half(case: Case) -> None:
     kind, attributes, _ = case
     op = op_of(kind, attributes)

@@ -67,6 +67,7 @@ def form_of(done: Compiled) -> DepthwiseForm:
 
 @pytest.mark.parametrize("form", DepthwiseForm)
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+@pytest.mark.commit
 def test_every_form_stores_the_bits_of_the_reference(case: Case, form: DepthwiseForm) -> None:
     done = compiled(case, chip_for(form, small_chip(2)))
     assert form_of(done) is form

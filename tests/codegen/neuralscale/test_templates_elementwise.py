@@ -51,6 +51,7 @@ UNARY: list[tuple[str, tuple[tuple[str, Attribute], ...], float]] = [
 
 
 @pytest.mark.parametrize(("kind", "attributes", "tolerance"), UNARY, ids=[kind for kind, _, _ in UNARY])
+@pytest.mark.commit
 def test_unary(kind: str, attributes: tuple[tuple[str, Attribute], ...], tolerance: float) -> None:
     """As a kernel of its own, and in the epilogue of another operator."""
     builder = GraphBuilder("unary")
@@ -79,6 +80,7 @@ def test_square_root_and_reciprocal() -> None:
 @pytest.mark.spread(22)
 @pytest.mark.parametrize("shape", BROADCASTS, ids=str)
 @pytest.mark.parametrize("kind", ["add", "sub", "mul", "max", "min"])
+@pytest.mark.commit
 def test_binary_with_the_other_operand_on_either_side(kind: str, shape: tuple[int, ...]) -> None:
     builder = GraphBuilder("binary")
     x, y = builder.input("x", *FULL), builder.input("y", *shape)

@@ -244,6 +244,7 @@ def quantised_block(b: MovementBuilder, x: str, channels: int) -> str:
 
 
 @pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.commit
 def test_residual_blocks_at_every_level(level: str) -> None:
     b = MovementBuilder("blocks")
     x = b.input("x", 2, 9, 9, 24, dtype="int8")
@@ -257,6 +258,7 @@ def test_residual_blocks_at_every_level(level: str) -> None:
 
 
 @pytest.mark.parametrize("level", ["O0", "O2", "O3"])
+@pytest.mark.commit
 def test_tiles_cut_along_every_axis(level: str) -> None:
     """Memories so small that images, rows, columns and channels are cut; the last axis always at even places."""
     b = MovementBuilder("tiles")

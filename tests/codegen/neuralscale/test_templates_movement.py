@@ -264,6 +264,7 @@ def test_take_beyond_the_axis_is_refused() -> None:
 @pytest.mark.parametrize("wanted", [(14, 18), (10, 6), (3, 4), (21, 27), (1, 9)])
 @pytest.mark.parametrize("coordinates", ["asymmetric", "half_pixel", "pytorch_half_pixel", "align_corners"])
 @pytest.mark.parametrize("mode", ["nearest", "linear"])
+@pytest.mark.commit
 def test_resize(mode: str, coordinates: str, wanted: tuple[int, int]) -> None:
     stored = []
     for chip in (None, tiny_chip()):

@@ -57,6 +57,7 @@ def test_norms_agree_with_float64(name: str, centred: bool) -> None:
 
 
 @pytest.mark.parametrize("name", LINES)
+@pytest.mark.commit
 def test_small_memories_store_the_same_bits(name: str) -> None:
     shape, axes = LINES[name]
     x = normal(2, *shape)

@@ -81,6 +81,7 @@ def test_a_pool_has_an_epilogue() -> None:
 
 @pytest.mark.parametrize("pixels", [(16, 16), (16, 17), (30, 30), (95, 94), (150, 150)], ids=str)
 @pytest.mark.parametrize("value", [0.9, 1.24, 3e-3])
+@pytest.mark.commit
 def test_means_of_equal_pixels_keep_their_digits(pixels: tuple[int, int], value: float) -> None:
     """The worst case of adding one by one: every sum of an octave is rounded the same way."""
     builder = GraphBuilder("means")

@@ -32,6 +32,7 @@ def test_every_kind_has_a_sample() -> None:
 
 
 @pytest.mark.parametrize("name", SAMPLES)
+@pytest.mark.commit
 def test_loaded_buffers_are_only_read_and_no_buffer_is_left(name: str) -> None:
     chip = sample_chip(name)
     for graph, constants, layer in layers_of(name, chip):

@@ -265,6 +265,7 @@ def test_a_value_inside_an_activation_that_is_an_output_stays(tmp_path: Path) ->
 @pytest.mark.spread(3)
 @pytest.mark.parametrize("level", ["O0", "O3"])
 @pytest.mark.parametrize("masked", [-np.inf, -3.4028235e38, -1e9])
+@pytest.mark.commit
 def test_masked_attention_is_right(masked: float, level: str, tmp_path: Path) -> None:
     """Masks beyond the range are the largest number of fp16, which needs no warning, and compared as such."""
     builder = ModelBuilder()
@@ -306,6 +307,7 @@ def test_a_part_of_a_mask_is_not_the_end_of_the_range(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["Greater", "Xor", "infinities", "constant mask, x where it is true", "Tile"])
+@pytest.mark.commit
 def test_machine_code_chooses_as_the_file_says(name: str, tmp_path: Path) -> None:
     builder = ModelBuilder()
     path = builder.save(tmp_path, CASES[name](builder))

@@ -53,6 +53,7 @@ def test_every_layer_of_a_network(name: str, batch: int, kinds: str) -> None:
     assert all(line.startswith("elements that become zero in fp16 next to larger ones") for line in model.warnings)
 
 
+@pytest.mark.commit
 def test_resnet50_is_what_the_literature_says() -> None:
     model = load_model("resnet50")
     graph = model.graph

@@ -44,6 +44,7 @@ def require_near(name: str, chip: str, level: str, folder: Path) -> None:
 
 @pytest.mark.spread(11)
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.commit
 def test_ordinary_results_stay_ordinary(name: str, tmp_path: Path) -> None:
     require_near(name, "stcp920", "O0", tmp_path)
 

@@ -137,6 +137,7 @@ def test_our_graph_computes_what_the_file_says(name: str, wants: Wants, tmp_path
 
 @pytest.mark.spread(1)
 @pytest.mark.parametrize("op_type", GATES)
+@pytest.mark.commit
 def test_time_may_be_the_second_axis(op_type: str, tmp_path: Path) -> None:
     """onnxruntime has no such layout: the bits are those of the other one."""
     results: list[Mapping[str, npt.NDArray[np.generic]]] = []

@@ -182,6 +182,7 @@ def test_an_operator_that_the_chip_refuses_parts_the_network(tmp_path: Path) -> 
     assert ("npu", "det") in {(item["device"], item["task"]) for item in figures["refusals"]}
 
 
+@pytest.mark.commit
 def test_gpus_are_priced_by_the_kernels_of_their_plans(model: str, tmp_path: Path) -> None:
     """No kernel is compiled for that."""
     figures = placed(model, scenario(tmp_path, chip="a100", level="auto"))

@@ -14,6 +14,7 @@ SEARCHES = (random_search, annealing, genetic)
 
 @pytest.mark.parametrize("method", SEARCHES)
 @pytest.mark.parametrize("seed", range(4))
+@pytest.mark.commit
 def test_searches_are_reproducible_and_count(method: Method, seed: int) -> None:
     problem = random_problem(seed, 12, 3, 1 + seed % 2, refusing=True)
     outcome = method(problem, Search(seed=seed, evaluations=700))

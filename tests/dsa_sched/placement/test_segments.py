@@ -83,6 +83,7 @@ def test_a_segment_takes_the_same_in_any_network_that_enters_it_on_the_same_devi
 @pytest.mark.spread(2)
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("listed", [False, True])
+@pytest.mark.commit
 def test_a_row_of_segments_is_solved_by_few_evaluations(seed: int, listed: bool) -> None:
     """As many as find the best of one segment, although there are ten; without segments they are not enough."""
     problem = drawn_problem(row_of_forks(10), seed, 2, 1)

@@ -65,6 +65,7 @@ def drawn(seed: int) -> onnx.ModelProto:
 
 @pytest.mark.spread(1)
 @pytest.mark.parametrize("seed", range(3))
+@pytest.mark.commit
 def test_drawn_pairs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     chip = ("h200", "a100")[seed % 2]
     assert judged_as(TEMPLATE, drawn(seed), tmp_path, monkeypatch, chip).failures == ()

@@ -96,6 +96,7 @@ def test_clips_with_bounds_the_wrong_way_round(tmp_path: Path) -> None:
     assert judged(net.model(), tmp_path).failures == ()
 
 
+@pytest.mark.commit
 def test_sums_of_many_maps_are_several_kernels(tmp_path: Path) -> None:
     """Each operand takes room among a kernel's parameters."""
     names = [f"x{i}" for i in range(140)]

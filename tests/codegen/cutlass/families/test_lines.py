@@ -99,6 +99,7 @@ def test_lines_on_an_h200(tmp_path: Path) -> None:
 
 @pytest.mark.spread(1)
 @pytest.mark.parametrize("case", TEAM_CASES)
+@pytest.mark.commit
 def test_every_number_of_threads_is_within_the_bound(case: str, tmp_path: Path) -> None:
     plan = planned(saved([(case, TEAM_CASES[case])], tmp_path))
     (group,) = plan.plan.groups

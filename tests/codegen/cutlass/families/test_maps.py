@@ -244,6 +244,7 @@ def test_tiles_move_the_last_axis_where_both_axes_are_long(moved: tuple[Executed
     assert [found.kernels(name) for name in transposes] == [{"movement"}] * 4 + [{"transpose"}] * 3
 
 
+@pytest.mark.commit
 def test_resized_maps_are_right_for_all_coordinates(resized: Made) -> None:
     _right(resized)
 

@@ -104,6 +104,7 @@ def with_tile(plan: PlannedKernels, group: Group, tile: str) -> PlannedKernels:
 
 @pytest.mark.spread(1)
 @pytest.mark.parametrize("tile", ["128x128", "64x64"])
+@pytest.mark.commit
 def test_larger_tiles_are_within_the_bound(tile: str, tmp_path: Path) -> None:
     """Ragged in rows, columns and depth."""
     plan, group = only(CASES["many tiles"], tmp_path)

@@ -51,6 +51,7 @@ def test_a_result_that_is_too_small_is_noticed(conv2d: Conv2d) -> None:
 
 @pytest.mark.parametrize("kernel", ["gemm_kk", "gemm_mm", "gemm_km", "gemm_rk", "gemm_rm"])
 @pytest.mark.parametrize("size", [(128, 64, 64), (200, 136, 152), (64, 8, 24)])
+@pytest.mark.commit
 def test_wgmma_product(gemm: Module, kernel: str, size: tuple[int, int, int]) -> None:
     error, done = wgmma_error(gemm, kernel, size)
     assert error <= 1
@@ -106,6 +107,7 @@ def test_pooling(simple: Module) -> None:
 
 @pytest.mark.parametrize("mean", [False, True], ids=["largest", "mean"])
 @pytest.mark.parametrize("shape", [(2, 9, 12, 24), (1, 14, 15, 16)], ids=str)
+@pytest.mark.commit
 def test_pooling_compiled_by_tvm(compiler: Compiler, shape: tuple[int, int, int, int], *, mean: bool) -> None:
     """CUDA source of TVM's own schedules: blocks of 1024 threads for largest values, a block for each mean."""
     pool = compiled_pool(compiler, shape, mean=mean)

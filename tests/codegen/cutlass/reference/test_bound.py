@@ -29,6 +29,7 @@ def stored(found: Fed, layer: Layer, seed: int) -> Doubles:
 
 
 @pytest.mark.parametrize("name", MODELS)
+@pytest.mark.commit
 def test_sums_in_any_order_and_functions_by_others_are_allowed(name: str, tmp_path: Path) -> None:
     build, opset = MODELS[name]
     found = fed(build, tmp_path, opset, halves=True)

@@ -164,6 +164,7 @@ def test_random_damage_of_the_list_ends_in_a_message_or_a_run(folder: Path) -> N
     assert MUTANTS // 2 < refused < MUTANTS
 
 
+@pytest.mark.commit
 def test_random_damage_of_the_records_ends_in_a_message_or_a_run(
     folder: Path, fake_cuda: Path, c_program: Path
 ) -> None:
