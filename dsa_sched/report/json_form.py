@@ -12,10 +12,10 @@ from pathlib import Path
 
 from dsa_sched.host.verify import HostedReport
 from dsa_sched.io.atomic_write import write_whole
+from dsa_sched.verification.kept_report import FORMAT
 from dsa_sched.verification.tolerances import LogitsResult
 from dsa_sched.verification.verdict import VerifyReport
 
-FORMAT = "dsa-sched-verify/2"
 HOSTED_FORMAT = "dsa-sched-verify-host/1"
 """Name of the JSON format for a network in stages of chip and host."""
 

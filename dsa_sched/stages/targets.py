@@ -141,12 +141,11 @@ def reader_of(chip: Chip, target: AcceptingTarget) -> Judge:
 def _with_room(wants: Wants, chip: Chip) -> Wants:
     """What a target wants, on a chip where half of each memory between the main one and the cores has room for the keys
     and values of a head."""
-    main = main_memory(chip)
-    sizes = [memory.size_bytes for memory in chip.memories if memory.scope != "core" and memory.name != main]
-    if not wants.attention_width or not sizes:
+    if not wants.attention_width:
         return wants
-    item_bytes = DTYPE_BYTES[wants.rounding.dtype]
-    return replace(wants, attention_elements=min(sizes) // 2 // item_bytes)
+    main, item_bytes = main_memory(chip), DTYPE_BYTES[wants.rounding.dtype]
+    sizes = [memory.size_bytes for memory in chip.memories if memory.scope != "core" and memory.name != main]
+    return replace(wants, attention_elements=min(sizes) // 2 // item_bytes) if sizes else wants
 
 
 def require_able(options: CompileOptions, target: Target) -> None:

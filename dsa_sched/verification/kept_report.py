@@ -61,7 +61,8 @@ class LayerAccuracy(_Kept):
 
 
 class Accuracy(_Kept):
-    """What a verification found: its verdict with the reason, what was judged, and the layers in their order."""
+    """What a verification found: its verdict with the reason, what was judged, also by its hash (`artifact`), and the
+    layers in their order."""
 
     format: Literal["dsa-sched-verify/2"]
     verdict: Literal["passed", "failed", "inconclusive"]
@@ -71,6 +72,7 @@ class Accuracy(_Kept):
     level: str
     batch: int
     inputs: int
+    artifact: str
     layers: tuple[LayerAccuracy, ...]
 
 
@@ -98,3 +100,5 @@ def require_about(accuracy: Accuracy, artifact: Artifact, path: Path) -> None:
     if of_report != of_artifact:
         needs, has = (f"{m} on {c}, {level}, batch {n} per cluster" for m, c, level, n in (of_artifact, of_report))
         raise FileError(str(path), needs=f"a report about {needs}", has=f"one about {has}")
+    if accuracy.artifact != artifact.hash:
+        raise FileError(str(path), needs="a report about this artifact", has="one about another with the same names")

@@ -150,7 +150,7 @@ class VerifyReport:
     levels, errors and samples of `layers` come from the run at O0, which stores every value, and `work` is the level's.
     `against_file` compares the constants in memory with the file's initializers. `programs` are the compiled programs:
     the network as asked for; at other levels it follows the program at O0 without schedule. `exact` says whether the
-    target was judged bit for bit, or by its bound.
+    target was judged bit for bit, or by its bound. `artifact` is the hash of what was judged.
     """
 
     model: str
@@ -174,6 +174,7 @@ class VerifyReport:
     doubts: tuple[str, ...] = ()
     extremes: tuple[ExtremeResult, ...] = ()
     shipped: ShippedResult | None = None
+    artifact: str = ""
 
     @property
     def verdict(self) -> Verdict:

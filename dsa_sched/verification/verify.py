@@ -366,6 +366,7 @@ def _report(
     layers, logits, constants = _layer_results(judged, found, work.layers), _logits(judged, found), _constants(whole)
     against_file = compare_constants(whole.model, found.ours[0], found.exact[0])
     return VerifyReport(
+        artifact=(shipped or whole.artifact).hash,
         model=whole.model.graph.name,
         chip=whole.chip.name,
         level=whole.plan.level,

@@ -163,6 +163,8 @@ def _divided(stager: Stager, box: Box, pieces: tuple[int, ...], granularity: tup
     if len(usual) == prod(pieces):
         return usual
     finer = piece_boxes(box, _finer_pieces(box, pieces, granularity), granularity)
+    if len(finer) <= len(usual):
+        return usual
     slowest = [piece_cycles(stager.ctx, stager.layer, max(boxes, key=box_size)) for boxes in (usual, finer)]
     before, after = (inf if isinstance(cycles, Infeasible) else cycles for cycles in slowest)
     return finer if after <= MUCH_FEWER * before else usual

@@ -135,6 +135,10 @@ def test_a_report_about_something_else_is_refused(folder: Path, tmp_path: Path) 
     assert (
         "needs a report about classifier on stcp920, O0, batch 2 per cluster; has one about classifier" in done.stderr
     )
+    other = json.loads((folder / "report.json").read_text(encoding="utf-8")) | {"artifact": "0" * 64}
+    (tmp_path / "other.json").write_text(json.dumps(other), encoding="utf-8")
+    done = invoke("report", folder / "O3", "--verified", tmp_path / "other.json", "-o", tmp_path / "page.html")
+    assert "needs a report about this artifact; has one about another with the same names" in done.stderr
     none = invoke("report", folder / "O0", "--verified", tmp_path / "none.json", "-o", tmp_path / "page.html")
     assert "has no such file" in none.stderr
     assert invoke("report", folder / "O0", "--against", tmp_path / "none").exit_code == 2

@@ -14,9 +14,10 @@ import pytest
 from codegen.target import ClusterFiles, Execution
 from dsa_sched.artifact.format import Artifact
 from dsa_sched.pipeline.driver import compile_graph, compile_model
-from dsa_sched.report.json_form import FORMAT, report_json
+from dsa_sched.report.json_form import report_json
 from dsa_sched.stages.compilation import Compilation, CompileOptions, Lowered
 from dsa_sched.verification.bisect import failing_check
+from dsa_sched.verification.kept_report import FORMAT
 from dsa_sched.verification.tolerances import allowance
 from dsa_sched.verification.verdict import LevelResult, VerifyReport
 from dsa_sched.verification.verify import Runner, VerifyOptions, simulator, verify_compiled, verify_model

@@ -17,7 +17,7 @@ from isched.hazards.dependences import dependences
 from isched.hazards.verify_program import verify_program
 from isched.program.program import Instr, Program, Region, Stream, TensorPlacement
 from isched.program.target import MemoryCopy
-from isched.scheduling.schedule import Scheduled, scheduled_lowering
+from isched.scheduling.schedule import Scheduled, list_scheduled, scheduled_lowering
 from isched.timing.cycle_model import run_below, time_program
 from partitioner.context.plan_context import Context, PlanContext
 from partitioner.ir.graph import Constants, Graph
@@ -181,6 +181,24 @@ def test_programs_of_next_to_nothing(barriers: int, works: int) -> None:
     scheduled = schedule_program(program, chip, TARGET)
     verify_program(scheduled, chip)
     assert [len(stream.instrs) for stream in scheduled.streams] == [works, 0, 0]
+
+
+def test_instructions_that_wait_for_each_other_are_an_error() -> None:
+    """A transfer overwrites what another one, awaited only later, still reads: no order of these instructions is right,
+    and looking for one ends."""
+    chip, sync = small_chip(), TARGET.synchronise("")
+    place, main = Region("LLB", 0, 64), Region("DDR", 1 << 20, 64)
+    by_channel = [(("engine", 0), ("channel", channel)) for channel in (0, 1)]
+    words = tuple((f"w{number}", 0) for number in range(5))
+    bring = Instr("dma", "dma.start", (*by_channel[0], *words), (main,), (place,), starts="dma0.0")
+    leave = Instr("dma", "dma.start", (*by_channel[1], *words), (place,), (main,), starts="dma0.1")
+    waits = [Instr("scalar", "dma.wait", by_channel[n], awaits=f"dma0.{n}") for n in (0, 1)]
+    streams = (Stream(0, (sync, leave, bring, *waits)), *(Stream(core, (sync,)) for core in range(1, 3)))
+    program = Program("wrong", chip.name, 0, sync.opcode, (), streams)
+    with pytest.raises(PlanError):
+        verify_program(program, chip)
+    with pytest.raises(PlanError, match="some in a circle"):
+        list_scheduled(program, chip, TARGET)
 
 
 @pytest.mark.parametrize(("giver", "taker"), [(0, 1), (1, 0)])

@@ -27,7 +27,7 @@ SUMMED = 128
 def attended(op: Op, operands: Sequence[Fp16], points: Points) -> Fp16:
     """Attention at the points. k is multiplied by the scale. Scores are products of the matrix engine over the elements
     of a head, plus the mask, minus their largest (plus ln 2 for each doubling of all keys beyond 128); e is raised to
-    them. Keys are taken in runs, of at most `_longest_run` keys unless those of one part are at most 512. Powers of a
+    them. Keys are taken in runs of at most `_longest_run` keys. Powers of a
     run times v, and their sums in pieces, are added to those of the runs before, which are first multiplied by e to the
     power of what the largest grew by. The refined reciprocal of the sum multiplies the result."""
     heads, groups, parts = (int(op.number(name)) for name in ("heads", "groups", "parts"))
@@ -41,9 +41,7 @@ def attended(op: Op, operands: Sequence[Fp16], points: Points) -> Fp16:
     rows, back = np.unique(np.stack([points[:, 0], points[:, 1], head], 1), axis=0, return_inverse=True)
     back, column = back.reshape(-1), head // shared * width + points[:, 2] % width
     doublings = int(np.ceil(np.log2(sum(k.shape[1] for k in keys) / SUMMED)))
-    longest = _longest_run(size, width)
-    if parts == 1:
-        longest = max(longest, min(512, keys[0].shape[1]))
+    longest = _longest_run(size, width, parts)
     several = parts > 1 or keys[0].shape[1] > longest
     before: tuple[Fp16, Fp16, Fp16] | None = None
     for k, v, (_, _, *masks) in zip(keys, values, keys_and_values, strict=True):
@@ -87,11 +85,13 @@ def _scores(q: Fp16, k: Fp16, masks: Sequence[Fp16], row: Points, size: int, sha
     return scores
 
 
-def _longest_run(size: int, width: int) -> int:
+def _longest_run(size: int, width: int, parts: int) -> int:
     """Largest number of keys in a run: k and v of a head fit 131,072 elements, and k fits as many next to 128 rows of
-    scores and of results."""
+    scores and of results, but for up to 512 keys of a single part."""
     room = 131_072
-    return min(room // (size + width), (room - 128 * width) // (size + 128))
+    fitting = room // (size + width)
+    longest = min(fitting, (room - 128 * width) // (size + 128))
+    return max(longest, min(512, fitting)) if parts == 1 else longest
 
 
 def _runs(keys: int, longest: int) -> list[tuple[int, int]]:

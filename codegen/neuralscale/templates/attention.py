@@ -27,7 +27,14 @@ from dataclasses import dataclass, replace
 from math import ceil, log, log2
 
 from codegen.neuralscale.instructions.builder import MatrixPlace
-from codegen.neuralscale.templates.attention_shape import PLACES, AttentionRun, AttentionShape, Span, attention_shape
+from codegen.neuralscale.templates.attention_shape import (
+    PLACES,
+    AttentionOperand,
+    AttentionRun,
+    AttentionShape,
+    Span,
+    attention_shape,
+)
 from codegen.neuralscale.templates.lines import Lines, apply, reduce, total
 from codegen.neuralscale.templates.steps import instructions, refined_reciprocal
 from codegen.neuralscale.templates.template import (
@@ -65,10 +72,9 @@ class AttentionTemplate(Template):
 
     def accepts(self, graph: Graph, op: Op, chip: Chip) -> str | None:
         del chip
-        shape = attention_shape(graph, op, tuple((0, extent) for extent in graph.by_name[op.outputs[0]].shape))
-        if max(shape.size, shape.width) > WIDEST_HEAD:
-            return f"{max(shape.size, shape.width)} elements in a row of a head, at most {WIDEST_HEAD}"
-        return None
+        heads = int(op.number("heads"))
+        widest = max(AttentionOperand.of(graph, name, heads).width for name in (op.inputs[0], op.outputs[0]))
+        return f"{widest} elements in a row of a head, at most {WIDEST_HEAD}" if widest > WIDEST_HEAD else None
 
     def granularity(self, graph: Graph, op: Op) -> tuple[int, ...]:
         """Granularity of a box: one item, one row, and a whole head, since heads are not cut."""
@@ -247,12 +253,9 @@ class _Block:
     @property
     def result(self) -> MatrixPlace:
         """The columns of the head in the output."""
-        low, high = self.shape.columns(self.head)
-        row, column = (
-            self.item * self.shape.rows + self.span[0],
-            max(0, self.head * self.shape.width - self.shape.box[2][0]),
-        )
-        return self.tile.output.part(row, self.rows, column, high - low)
+        shape, (low, high) = self.shape, self.shape.columns(self.head)
+        column = max(0, self.head * shape.width - shape.box[2][0])
+        return self.tile.output.part(self.item * shape.rows + self.span[0], self.rows, column, high - low)
 
     def kept(self, name: str) -> MatrixPlace:
         """A number per row that stays from run to run."""
@@ -270,15 +273,24 @@ class _Block:
         whole = self.tile.matrix("mask", items * heads * rows, keys)
         return whole.part(place * rows + self.span[0], self.rows) if rows > 1 else whole.part(place, 1)
 
-    def operand(self, buffer: str, number: int = -1) -> MatrixPlace:
-        """Rows of the head in a buffer of q, or of its group in one of k or v, which a pass of a `number` loads: by
-        default that of the run."""
-        shape, part = self.shape, self.run.part
-        loads = self.tile.work.passes[self.run.number if number < 0 else number].loads
-        box = next(load.box for load in loads if load.buffer == buffer)
-        own = {"queries": shape.q, "keys": part.k, "values": part.v}[buffer]
-        head = self.head - shape.first if buffer == "queries" else self.group
-        return own.matrix(self.tile, buffer, box, self.item, head)
+    def queries(self) -> MatrixPlace:
+        """The block's rows of q, which the first pass loads."""
+        shape = self.shape
+        rows = self._operand(shape.q, "queries", 0, self.head - shape.first)
+        return rows.part(self.span[0], self.rows)
+
+    def keys(self) -> MatrixPlace:
+        """The run's rows of k that the head meets."""
+        return self._operand(self.run.part.k, "keys", self.run.number, self.group)
+
+    def values(self) -> MatrixPlace:
+        """The run's rows of v that the head meets."""
+        return self._operand(self.run.part.v, "values", self.run.number, self.group)
+
+    def _operand(self, operand: AttentionOperand, buffer: str, number: int, head: int) -> MatrixPlace:
+        """Rows of one head in a buffer that the pass of this number loads."""
+        box = next(load.box for load in self.tile.work.passes[number].loads if load.buffer == buffer)
+        return operand.matrix(self.tile, buffer, box, self.item, head)
 
 
 def _attended(block: _Block, *, held: bool) -> Iterator[Instr]:
@@ -309,10 +321,9 @@ def _scores(block: _Block, *, held: bool) -> Iterator[Instr]:
     turned = tile.operand("turned", shape.size, keys)
     if not held:
         inside = tile.operand("keys_turned", shape.size, keys)
-        yield tile.issue.transpose(inside, block.operand("keys"))
+        yield tile.issue.transpose(inside, block.keys())
         yield from tile.issue.scalar("veemul", turned, inside, float(block.op.number("scale")))
-    queries = block.operand("queries", 0).part(block.span[0], block.rows)
-    yield tile.issue.memul(block.scores, queries, turned)
+    yield tile.issue.memul(block.scores, block.queries(), turned)
 
 
 def _powers(block: _Block) -> Iterator[Instr]:
@@ -362,6 +373,6 @@ def _values(block: _Block, *, held: bool) -> Iterator[Instr]:
     alone = shape.heads == 1
     columns = tile.operand("columns", block.run.keys, high - low if alone else shape.width)
     if not held:
-        yield from tile.issue.unary("mov.m", columns, block.operand("values"))
+        yield from tile.issue.unary("mov.m", columns, block.values())
     used = columns if alone else columns.part(0, block.run.keys, low, high - low)
     yield tile.issue.memul(block.sums("sum", block.rows, high - low), block.weights, used)

@@ -19,8 +19,8 @@ from partitioner.ir.graph import Graph, Op
 from partitioner.ir.regions import Box, box_shape
 
 SURE_RUN = 512
-"""Keys that are one run however wide their heads: for heads of 128 elements, keys and values then fill the weights
-buffer of 256 KiB."""
+"""Keys of one part that are one run where the weights buffer of 256 KiB holds them with their values: those of heads of
+128 elements fill it."""
 
 PLACES = 2
 """Number of places for scores and sums, used in turn: the matrix engine fills one while the vector engine reads the
@@ -106,7 +106,7 @@ class AttentionRun:
 @dataclass(frozen=True, slots=True)
 class AttentionShape:
     """The shape of a box's computation: items, rows and heads from `first` on, of which `box[2]` gives the columns.
-    `size` and `width` are the elements of a head of k and of v; `shared` heads of q use one head of k and v."""
+    `width` are the elements of a head of v; `shared` heads of q use one head of k and v."""
 
     q: AttentionOperand
     items: int
@@ -114,11 +114,15 @@ class AttentionShape:
     first: int
     heads: int
     runs: tuple[AttentionRun, ...]
-    size: int
     width: int
     shared: int
     box: Box
     arithmetic: Arithmetic
+
+    @property
+    def size(self) -> int:
+        """Elements of a head of q and of k."""
+        return self.q.width
 
     @property
     def groups(self) -> tuple[int, int]:
@@ -163,7 +167,7 @@ def _runs(parts: Sequence[AttentionPart], size: int, width: int) -> tuple[Attent
     """The keys of one part alone are one run if SURE_RUN allows; otherwise each part has runs of equal length."""
     longest = _longest_run(size, width)
     if len(parts) == 1:
-        longest = max(longest, min(SURE_RUN, parts[0].keys))
+        longest = max(longest, min(SURE_RUN, BUFFER_ELEMENTS // (size + width)))
     runs = list[AttentionRun]()
     for part in parts:
         count = ceil(part.keys / longest)
@@ -179,4 +183,4 @@ def attention_shape(graph: Graph, op: Op, box: Box) -> AttentionShape:
     items, rows, _ = box_shape(box)
     first, last = box[2][0] // width, ceil(box[2][1] / width)
     runs, arithmetic = _runs(_parts(graph, op), q.width, width), arithmetic_of(graph, op)
-    return AttentionShape(q, items, rows, first, last - first, runs, q.width, width, heads // groups, box, arithmetic)
+    return AttentionShape(q, items, rows, first, last - first, runs, width, heads // groups, box, arithmetic)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -108,10 +109,11 @@ def serve(connection: Connection, debuggee: Debuggee) -> Stop | None:
     except _Left as left:
         if not left.detached:
             return None
-        connection.send("OK")
-        return debuggee.finish()
     except Closed:
         return None
+    with suppress(Closed):  # who has detached may not wait for the answer
+        connection.send("OK")
+    return debuggee.finish()
 
 
 class _Session:

@@ -4,9 +4,9 @@
     CachedAttention  -->  Attend(x, past k, past v, mask, k, v, mask)    k and v stay (item, head, row, element)
 
 A head is a range of columns, so that neither splitting nor joining heads moves anything; operands that the file has by
-head, with an axis of heads, stay so. Several heads of q may share
-one of k and v. The mask is numbers that are added to the scores; other features of attention (a cap, a fill, rows that
-are zeros where they see nothing, if that depends on the head) are left to `attention.py`.
+head, with an axis of heads, stay so. Several heads of q may share one of k and v. The mask is numbers that are added to
+the scores; other features of attention (a cap, a fill, rows that are zeros where they see nothing, if that depends on
+the head) are left to `attention.py`.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ def _or_apart(first: Rule, apart: Rule) -> Rule:
 
 def _is_wanted(wants: Wants, keys: int, size: int, width: int) -> bool:
     """Whether heads of so many keys, with these elements of a row of k and of v, are wanted in one operator."""
-    most = wants.attention_elements or keys * (size + width)
-    return max(size, width) <= wants.attention_width and keys * (size + width) <= most
+    few = not wants.attention_elements or keys * (size + width) <= wants.attention_elements
+    return few and max(size, width) <= wants.attention_width
 
 
 def _attend_in_parts(chain: Chain, node: Node, *, wants: Wants) -> bool:

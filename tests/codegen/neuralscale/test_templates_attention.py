@@ -77,6 +77,7 @@ CASES = {
     "blocks of rows": Case(1, 150, 577, 2, 2, 64, 64),
     "blocks under a mask by row": Case(1, 150, 600, 2, 1, 64, 64, (1, 1, 150)),
     "blocks in several runs": Case(1, 150, 700, 2, 1, 64, 64, (1, 1, 150)),
+    "wide heads": Case(1, 3, 257, 2, 1, 256, 256),
     "heads apart": Case(2, 5, 17, 6, 2, 8, 12, (1, 1, 5), apart="qkv"),
     "v apart": Case(2, 5, 17, 4, 4, 8, 8, apart="v"),
     "two parts": Case(2, 5, 17, 6, 2, 8, 12, (2, 1, 5), past=12, apart="kv"),

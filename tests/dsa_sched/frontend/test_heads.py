@@ -109,6 +109,25 @@ def test_what_the_operator_cannot_say_is_taken_apart(build: Build, tmp_path: Pat
     assert found["softmax"] == 1
 
 
+@pytest.mark.parametrize(
+    ("perms", "left"),
+    [
+        ([(0, 2, 1, 3), (0, 2, 1, 3)], 0),
+        ([(0, 2, 3, 1), (0, 3, 1, 2)], 0),
+        ([(0, 2, 3, 1), (0, 2, 1, 3)], 1),
+        ([(0, 2, 1, 3), (0, 3, 1, 2), (0, 1, 3, 2)], 1),
+    ],
+)
+def test_transposes_of_transposes_are_one(perms: list[tuple[int, ...]], left: int, tmp_path: Path) -> None:
+    def build(b: ModelBuilder) -> str:
+        x = b.node("Relu", b.input(2, 3, 4, 5))
+        for perm in perms:
+            x = b.node("Transpose", x, perm=list(perm))
+        return b.node("Relu", x)
+
+    assert kinds(build, tmp_path, opset=17)["transpose"] == left
+
+
 def test_heads_too_large_for_the_memory_before_the_cores_are_taken_apart(tmp_path: Path) -> None:
     build = attention((1, 2, 3, 8), (1, 2, 6, 8))
     assert kinds(build, tmp_path, replace(KERNELS, attention_elements=96))["attend"] == 1
