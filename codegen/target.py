@@ -34,7 +34,15 @@ from isched.program.timed_ops import TimedStream
 from partitioner.ir.graph import Constants, Graph, Op
 from partitioner.ir.kernels import KernelTarget
 from partitioner.ir.plan import Plan
-from partitioner.ir.target import AcceptingTarget, AddsInRuns, CountsIssue, JudgesPrepared, PacksWeights, PlanTarget
+from partitioner.ir.target import (
+    AcceptingTarget,
+    AddsInRuns,
+    CountsIssue,
+    JudgesPrepared,
+    KeepsSome,
+    PacksWeights,
+    PlanTarget,
+)
 
 # Members of every target.
 
@@ -238,6 +246,7 @@ CAPABILITIES = (
     Capability(Schedulable, ("broadcast",), "compile --schedule, with Timeable"),
     Capability(KeepsCode, ("trace_again",), "time --warm"),
     Capability(Rolls, ("emit_rolled",), "compile --roll"),
+    Capability(KeepsSome, ("keeps_in", "keeps"), "levels above O0 where only some values may stay in a core"),
     Capability(MovesOperands, ("lower_moving",), "tiles that bring their operands and leave their results themselves"),
     Capability(Prepares, ("prepare", "look_up", "emulate_prepared"), "models with integers before or after the layers"),
     Capability(JudgesPrepared, ("refuses_prepared",), "the same, where only some of these operators can be done"),

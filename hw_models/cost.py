@@ -60,9 +60,24 @@ def lookup_cycles(chip: Chip, elements: int, dtype: str) -> float:
     return engine.start_latency_cycles + chip.assumed.vector_pass_cycles + work
 
 
-def copy_cycles(chip: Chip, elements: int, dtype: str) -> float:
-    """Cycles that the vector engine takes to copy `elements` inside a core. Each is copied as one of `dtype` or, where
-    the engine does not compute in that type, as one of the type with the most elements per cycle."""
+def inner_link(chip: Chip, memory: str) -> Link | None:
+    """The link from a memory to itself, by which data are copied inside of it; None where the vector engine copies."""
+    return next((link for link in chip.links if link.source == link.destination == memory), None)
+
+
+def copy_engine(chip: Chip, memory: str) -> str:
+    """The engine that copies inside a memory of a core. ChipError where there is none."""
+    link = inner_link(chip, memory)
+    return chip.vector.name if link is None else link.engine
+
+
+def copy_cycles(chip: Chip, memory: str, elements: int, dtype: str, item_bytes: int) -> float:
+    """Cycles to copy `elements` inside a memory of a core: by the link from the memory to itself or else by the vector
+    engine. It copies each as one of `dtype` or, where it does not compute in that type, as one of the type with the
+    most elements per cycle."""
+    link = inner_link(chip, memory)
+    if link is not None:
+        return _link_cycles(link, elements * item_bytes, 1, 1)
     engine = chip.vector
     types = [rate.dtype for rate in engine.rates]
     return vector_cycles(chip, elements, dtype if dtype in types else max(types, key=engine.elements_per_cycle))

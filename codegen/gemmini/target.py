@@ -9,7 +9,7 @@ from codegen.gemmini.emit.executable import disassemble, emit, made_for
 from codegen.gemmini.emulation.layer_reference import emulate
 from codegen.gemmini.execution import run, simulate, trace
 from codegen.gemmini.isa.geometry import ACCUMULATOR, BASE, DATA_BASE, MAIN, MAIN_BYTES, SCRATCHPAD
-from codegen.gemmini.kernels.layers import OPERATORS, fuses, granularity, instrs, refusal, work
+from codegen.gemmini.kernels.layers import OPERATORS, fuses, granularity, instrs, keeps, refusal, work
 from codegen.gemmini.streams.instructions import BARRIER, fence
 from codegen.gemmini.timing.issue import issue_costs
 from codegen.judgement import EXACT, Judgement
@@ -42,6 +42,7 @@ class GemminiTarget:
     """The table `codegen.target.CAPABILITIES` describes each member."""
 
     name: str = "gemmini-v3"
+    keeps_in: str = SCRATCHPAD
     barrier: str = BARRIER
     data_base_bytes: int = DATA_BASE
     wants: Wants = WANTS
@@ -56,6 +57,7 @@ class GemminiTarget:
     granularity = staticmethod(granularity)
     work = staticmethod(work)
     lower_moving = staticmethod(instrs)
+    keeps = staticmethod(keeps)
     issue_costs = staticmethod(issue_costs)
     trace = staticmethod(trace)
 

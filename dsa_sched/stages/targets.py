@@ -25,9 +25,9 @@ from hw_models.errors import TargetError
 from hw_models.routes import main_memory
 from isched.program.target import MovesOperands, Schedulable, Timeable
 from partitioner.ir.graph import DTYPE_BYTES, Graph, Op
-from partitioner.ir.target import AcceptingTarget, PacksWeights, PlanTarget, WeightPacking, WeightUse
+from partitioner.ir.target import AcceptingTarget, KeepsSome, PacksWeights, PlanTarget, WeightPacking, WeightUse
 from partitioner.ir.wants import Wants
-from partitioner.planners.levels import O0, Auto
+from partitioner.planners.levels import O0, O3, Auto
 from partitioner.planners.registry import require_planner, unsupported_ops
 
 Tiled = TypeVar("Tiled", bound=PlanTarget)
@@ -154,9 +154,10 @@ def require_able(options: CompileOptions, target: Target) -> None:
     """
     require_planner(target, options.planner)
     require_groups(options, target)
-    if isinstance(target, MovesOperands) and not isinstance(options.planner, O0 | Auto):
-        has = f"{target.name}, of which each layer reads the main memory and leaves its result there"
-        raise TargetError("--level", needs="O0 or auto for this target", has=has)
+    if isinstance(target, MovesOperands) and not isinstance(options.planner, _levels_of(target)):
+        names = " or ".join(kind.name for kind in _levels_of(target))
+        has = f"{target.name}, whose tiles move their operands themselves"
+        raise TargetError("--level", needs=f"{names} for this target", has=has)
     if options.schedule:
         _require_instructions(
             "--schedule", target, "leave it out: the compiler of such kernels orders their instructions"
@@ -167,6 +168,11 @@ def require_able(options: CompileOptions, target: Target) -> None:
         _require("--roll", target, "whose machine code may have loops", Rolls)
     if options.shared:
         _require_instructions("--sizes", target, "compile each size by itself")
+
+
+def _levels_of(target: Target) -> tuple[type[O0] | type[O3] | type[Auto], ...]:
+    """The levels of a target whose tiles move their operands."""
+    return (O0, O3, Auto) if isinstance(target, KeepsSome) else (O0, Auto)
 
 
 def require_groups(options: CompileOptions, target: AcceptingTarget) -> None:

@@ -288,7 +288,7 @@ def _tile(
     computes. `brought` remembers instructions that bring constants."""
     layer, work, here = staged_round.entry.layer, tile.work, staged_round.entry.residents[piece.number]
     if isinstance(state.ctx.target, MovesOperands):
-        yield _moving_tile(state, state.ctx.target, staged_round, tile)
+        yield _moving_tile(state, state.ctx.target, staged_round, tile, here)
         return
     memory = {buffer.name: buffer.memory for buffer in work.buffers}
     for number, (spare, loads) in enumerate(zip(tile.offsets, tile.loads, strict=True)):
@@ -318,19 +318,20 @@ def _tile(
         yield TileCode(constants, (*others, *instrs))
 
 
-def _moving_tile(state: _Lowering, target: MovesOperands, staged_round: StagedRound, tile: TileFetch) -> TileCode:
-    """The instructions of a tile that moves its data itself."""
+def _moving_tile(
+    state: _Lowering, target: MovesOperands, staged_round: StagedRound, tile: TileFetch, here: Mapping[str, Place]
+) -> TileCode:
+    """The instructions of a tile that moves its data itself; values that stay in the core lie `here`."""
     ctx, layer, work = state.ctx, staged_round.entry.layer, tile.work
     loads = {load.tensor: load for step in work.passes for load in step.loads}
     operands = {
-        name: _located(state, name, read_from(state.layout, staged_round, load, {})[0][0], state.reads)
+        name: _located(state, name, read_from(state.layout, staged_round, load, here)[0][0], state.reads)
         for name, load in loads.items()
     }
-    result = _located(state, layer.output, written_to(staged_round, tile.box, {}), state.placement)
+    result = _located(state, layer.output, written_to(staged_round, tile.box, here), state.placement)
     held = frozenset(loads) - {load.tensor for step in tile.loads for load in step}
-    instrs = target.lower_moving(
-        ctx.graph, ctx.constants, layer, tile.box, tile.offsets[0], operands, result, ctx.chip, held
-    )
+    offsets, _ = _offsets(state, tile.offsets[0], tile.used, here)
+    instrs = target.lower_moving(ctx.graph, ctx.constants, layer, tile.box, offsets, operands, result, ctx.chip, held)
     return TileCode((), instrs)
 
 

@@ -92,8 +92,8 @@ class PlacedArray(Protocol):
 
 @runtime_checkable
 class MovesOperands(Protocol):
-    """A target whose tiles bring their operands from the main memory and leave their results there by instructions of
-    their own, because moving converts them. Nothing stays in a core from one layer to the next."""
+    """A target whose tiles bring their operands and leave their results by instructions of their own, because moving
+    converts them. Values stay in a core from one layer to the next only as `KeepsSome` says."""
 
     def lower_moving(
         self,

@@ -24,7 +24,7 @@ from partitioner.ir.kernels import KernelTarget
 from partitioner.ir.layers import Layer, group_layers
 from partitioner.ir.regions import Box, full_box, input_boxes, join
 from partitioner.ir.structural_key import likeness
-from partitioner.ir.target import AcceptingTarget, Pass, PlanTarget, TileLoad, TileWork
+from partitioner.ir.target import AcceptingTarget, KeepsSome, Pass, PlanTarget, TileLoad, TileWork
 
 AnyTargetT = TypeVar("AnyTargetT", bound=AcceptingTarget, covariant=True)
 TargetT = TypeVar("TargetT", bound=PlanTarget, covariant=True)
@@ -95,6 +95,8 @@ class Context(GraphContext[TargetT]):
     @cached_property
     def roles(self) -> MemoryRoles:
         """The roles, as for any kind of target; values stay where the target leaves results of tiles."""
+        if isinstance(self.target, KeepsSome):
+            return memory_roles(self.chip, Local(*place_of(self.chip, self.target.keeps_in, "")))
         for layer in self.layers:
             if not layer.is_view(self.graph):
                 work = self.work(layer, full_box(self.graph.by_name[layer.output].shape))

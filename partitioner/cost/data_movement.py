@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from hw_models.cost import copy_cycles, transfer_cycles
+from hw_models.cost import copy_cycles, copy_engine, transfer_cycles
 from partitioner.context.plan_context import PlanContext
 from partitioner.expansion.expansion import (
     Barrier,
@@ -124,7 +124,7 @@ class Counted:
         return self.ctx.graph.by_name[move.tensor].dtype if source == destination else ""
 
     def _spend(self, busy: Busy, way: Way, size_bytes: int, sharers: int, dtype: str) -> None:
-        """Add the cycles of one dense move; inside one memory the vector engine copies elements of `dtype`."""
+        """Add the cycles of one dense move; inside one memory, elements of `dtype` are copied."""
         source, destination = way
         if source == destination == self.ctx.roles.main:
             return
@@ -132,8 +132,9 @@ class Counted:
             engine = self.ctx.chip.link(source, destination).engine
             cycles = transfer_cycles(self.ctx.chip, source, destination, size_bytes, sharers=sharers)
         else:
-            elements = size_bytes // DTYPE_BYTES[dtype]
-            engine, cycles = self.ctx.chip.vector.name, copy_cycles(self.ctx.chip, elements, dtype)
+            item_bytes = DTYPE_BYTES[dtype]
+            engine = copy_engine(self.ctx.chip, source)
+            cycles = copy_cycles(self.ctx.chip, source, size_bytes // item_bytes, dtype, item_bytes)
         busy[engine] = busy.get(engine, 0.0) + cycles
 
 

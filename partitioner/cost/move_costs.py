@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from hw_models.cost import copy_cycles, dma_cycles, transfer_cycles
+from hw_models.cost import copy_cycles, copy_engine, dma_cycles, transfer_cycles
 from hw_models.parts import DmaEngine
 from partitioner.context.plan_context import PlanContext
 from partitioner.cost.copy_shape import copy_shape
@@ -126,7 +126,7 @@ class MoveCosts:
         return self._moved(staged_round.entry.layer.output, way, tile.box, to.box, tile.box, cores)
 
     def _moved(self, tensor: str, way: tuple[str, str], packed: Box, strided: Box, part: Box, sharers: int) -> Moved:
-        """Copies of a core: inside one memory by the vector engine, else over a link, each with its start-up."""
+        """Copies of a core: inside one memory by the engine that copies there, else over a link, each with its start-up."""
         value = self.ctx.graph.by_name[tensor]
         key = way, value.dtype, packed, strided, part, sharers
         found = self._known.get(key)
@@ -139,7 +139,9 @@ class MoveCosts:
     ) -> tuple[str, float]:
         chip, (source, target) = self.ctx.chip, way
         if source == target:
-            return chip.vector.name, copy_cycles(chip, box_size(part), self.ctx.graph.by_name[tensor].dtype)
+            value = self.ctx.graph.by_name[tensor]
+            cycles = copy_cycles(chip, source, box_size(part), value.dtype, value.item_bytes)
+            return copy_engine(chip, source), cycles
         copies, rows = copy_shape(packed, strided, part)
         size = box_size(part) * self.layout.item_bytes[tensor]
         each = transfer_cycles(chip, source, target, -(-size // copies), rows, sharers=sharers)

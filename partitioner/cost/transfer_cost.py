@@ -51,7 +51,7 @@ class TransferCosts:
         taken: list[float] = []
         for core, box in need.items():
             own = box_size(common(boxes[core], box)) if core in boxes else 0
-            copied = copy_cycles(self.ctx.chip, own, tensor.dtype)
+            copied = copy_cycles(self.ctx.chip, self.ctx.roles.local.memory, own, tensor.dtype, item_bytes)
             parts = {
                 other: part for other, held in boxes.items() if other != core and box_size(part := common(held, box))
             }

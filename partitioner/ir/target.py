@@ -135,6 +135,18 @@ class PacksWeights(Protocol):
 
 
 @runtime_checkable
+class KeepsSome(Protocol):
+    """A target that leaves only some results in a core's memory, and reads only some operands from there."""
+
+    @property
+    def keeps_in(self) -> str:
+        """The memory of a core in which values stay."""
+
+    def keeps(self, graph: Graph, constants: Constants, maker: Layer, readers: tuple[Layer, ...], chip: Chip) -> str | None:
+        """None where the output of `maker` may stay in a core for these readers, else why not, as a sentence."""
+
+
+@runtime_checkable
 class CountsIssue(Protocol):
     """A target that knows what its scalar cores do to start a transfer of the DMA."""
 

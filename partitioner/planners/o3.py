@@ -27,6 +27,7 @@ from partitioner.ir.steps import MoveKind, MoveStep, RunStep, Step
 from partitioner.memory.memory_plan import fit_layout
 from partitioner.memory.memory_plan_types import Layout
 from partitioner.memory.no_plan import NoPlan, catch_forbidden, reason_of, require_plan
+from partitioner.ir.target import KeepsSome
 from partitioner.ordering.cost import Capacity, InstanceGraph, InstanceNode, too_large
 from partitioner.ordering.methods import choose_order
 from partitioner.planners.o0 import plan_of, views_alone
@@ -112,7 +113,7 @@ def _groups(
     splitter = Splitter(ctx.footprints, capacity_bytes, SplitOptions(uneven=True, most_axes=2), search.granularity)
     too_much_twice = halo_veto(ctx, splitter.best)
     groups, decisions = group_layers_into_subgraphs(
-        graph, layers, splitter.best, lambda found: _ends_badly(graph, found) or too_much_twice(found)
+        graph, layers, splitter.best, lambda found: _ends_badly(graph, found) or _leaves(ctx, found) or too_much_twice(found)
     )
     reasons = list(decisions)
     made: list[Prepared | Layer] = []
@@ -148,6 +149,18 @@ def _ends_badly(graph: Graph, layers: tuple[Layer, ...]) -> str | None:
     return None
 
 
+def _leaves(ctx: PlanContext, layers: tuple[Layer, ...]) -> str | None:
+    """Why a value between layers of a group does not stay in a core, on targets that keep only some."""
+    target = ctx.target
+    if not isinstance(target, KeepsSome):
+        return None
+    for layer in layers[:-1]:
+        readers = tuple(reader for reader in layers if layer.output in reader.inputs(ctx.graph))
+        if reason := target.keeps(ctx.graph, ctx.constants, layer, readers, ctx.chip):
+            return reason
+    return None
+
+
 def ordered_plan(
     ctx: PlanContext, instances: list[Instance], decisions: tuple[Decision, ...], level: str = "O3"
 ) -> Plan | NoPlan:
@@ -157,7 +170,7 @@ def ordered_plan(
     reasons = list(decisions)
     kept = 0 if staging == main else ctx.chip.memory(staging).size_bytes
     refused: NoPlan | None = None
-    for waiting, staging_bytes in _attempts(kept):
+    for waiting, staging_bytes in _attempts(ctx, kept):
         capacity = Capacity(ctx.roles.local_bytes, staging_bytes)
         ordering = InstanceGraph(_waiting_nodes(flow, waiting), flow.edges)
         if (large := too_large(ordering, capacity)) is not None:
@@ -190,10 +203,12 @@ def _laid_out(ctx: PlanContext, plan: Plan) -> Layout | NoPlan:
 ALL, IN_PLACE, NONE = "all values", "values whose readers use them in place", "no values"
 
 
-def _attempts(staging_bytes: int) -> Iterator[tuple[str, int]]:
-    """Values that may wait in local memories, and the room in staging: everything first, then less and less."""
-    yield ALL, staging_bytes
-    yield IN_PLACE, staging_bytes
+def _attempts(ctx: PlanContext, staging_bytes: int) -> Iterator[tuple[str, int]]:
+    """Values that may wait in local memories between groups, and the room in staging: everything first, then less and
+    less. Where a target keeps only some values, those between groups wait outside."""
+    if not isinstance(ctx.target, KeepsSome):
+        yield ALL, staging_bytes
+        yield IN_PLACE, staging_bytes
     for part in range(STAGING_STEP_DIVISOR, -1, -1):
         yield NONE, staging_bytes * part // STAGING_STEP_DIVISOR
 

@@ -383,7 +383,7 @@ def _cycles(
     if work.output in used.aliases:
         store = 0.0
     elif used.scatters:
-        store = copy_cycles(chip, box_size(sample), graph.by_name[layer.output].dtype)
+        store = _copy_cycles(ctx, layer.output, sample)
     else:
         store = store_cycles(chip, work.local, graph.by_name[layer.output], sample)
     engines = tuple(inner * outer * cycles for _, cycles in work.engine_cycles)
@@ -401,7 +401,7 @@ def _cycles(
         once = 0.0
         for tensor, box in loads:
             if buffer in moved:
-                once += copy_cycles(chip, box_size(box), graph.by_name[tensor].dtype)
+                once += _copy_cycles(ctx, tensor, box)
             else:
                 shared = broadcasts and bool(graph.by_name[tensor].constant)
                 once += (broadcast_cycles if shared else load_cycles)(chip, work.local, graph.by_name[tensor], box)
@@ -410,6 +410,12 @@ def _cycles(
         rows_outer += once * _times(outer, by_rows, inner, by_channels, always_again)
         channels_outer += once * _times(inner, by_channels, outer, by_rows, always_again)
     return (engines, rows_outer), (engines, channels_outer)
+
+
+def _copy_cycles(ctx: PlanContext, name: str, box: Box) -> float:
+    """Cycles of a move inside the core."""
+    tensor = ctx.graph.by_name[name]
+    return copy_cycles(ctx.chip, ctx.roles.local.memory, box_size(box), tensor.dtype, tensor.item_bytes)
 
 
 def _times(slow: int, on_slow: bool, fast: int, on_fast: bool, always: bool) -> int:

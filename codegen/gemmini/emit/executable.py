@@ -8,9 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from codegen.gemmini.emit.core_code import constant, stream_code
-from codegen.gemmini.isa.geometry import BASE, CODE_BYTES, geometry_of, geometry_symbol
+from codegen.gemmini.isa.geometry import BASE, CODE_BYTES, IDENTITY_OFFSET, geometry_of, geometry_symbol
 from codegen.gemmini.isa.table import CODEC, format_instruction, instruction
+from codegen.gemmini.streams.instructions import IDENTITY_LOAD
 from codegen.gemmini.streams.streams import stream_of
 from codegen.riscv.codec import Instruction
 from codegen.riscv.dwarf import debug_sections
@@ -63,10 +66,14 @@ def emit(program: Program, graph: Graph, constants: Constants, chip: Chip) -> Cl
     symbols.append(ElfSymbol("end", BASE + 4 * len(code), 0, SymbolKind.FUNCTION))
     code += end_code()
     text = b"".join(CODEC.encode(word).to_bytes(4, "little") for word in code)
-    if len(text) > CODE_BYTES - HOST_BYTES:
-        room, subject = CODE_BYTES - HOST_BYTES, ProgramSubject(program.name)
+    if len(text) > IDENTITY_OFFSET:
+        room, subject = IDENTITY_OFFSET, ProgramSubject(program.name)
         raise DoesNotFit(Infeasible(subject, "code space", "", len(text), room, levers=(Lever.SMALLER_BATCH,)))
-    segments = [ElfSegment(".text", BASE, (text,), SegmentFlags.READ_EXECUTE), host_segment()]
+    segments = [ElfSegment(".text", BASE, (text,), SegmentFlags.READ_EXECUTE)]
+    if any(instr.opcode == IDENTITY_LOAD for instr in stream.instrs):
+        identity = np.eye(geometry_of(chip).dim, dtype=np.int8).tobytes()
+        segments.append(ElfSegment(".identity", BASE + IDENTITY_OFFSET, (identity,), SegmentFlags.READ))
+    segments.append(host_segment())
     for place in sorted(program.placements, key=lambda place: place.offset_bytes):
         stored = graph.by_name[place.tensor].constant if place.kind == "constant" else None
         if stored is not None:

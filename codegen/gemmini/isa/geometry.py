@@ -24,6 +24,10 @@ CODE_BYTES = 32 << 20
 SUMS_BYTES = 1 << 20
 """Bytes after the code in which sums wait for what the core does with them."""
 
+IDENTITY_OFFSET = CODE_BYTES - 8192
+"""Where in the code's room the identity matrix of the array's width lies, in programs that pass values through the array
+unchanged."""
+
 DATA_BASE = CODE_BYTES + SUMS_BYTES
 """Offset from which tensors may lie."""
 

@@ -124,10 +124,11 @@ OPERATIONS: tuple[RoccOperation, ...] = (
             Bits("transpose_a", 8, 1),
             Bits("transpose_b", 9, 1),
             Bits("a_stride", 16, 16),
-            Bits("accumulator_shift", 32, 32),
+            Bits("scale", 32, 32, "float32"),
         ),
         (Bits("shift", 0, 32), Bits("c_stride", 48, 16)),
-        "set what computing does: dataflow, activation, transposes, rows from one row of A and of C to the next",
+        "set what computing does: dataflow, activation, transposes, rows from one row of A and of C to the next, the scale "
+        "of sums that are a left factor",
     ),
     _config(
         "config_ld",

@@ -7,7 +7,7 @@ from math import prod
 
 import numpy as np
 
-from codegen.gemmini.isa.geometry import BASE, MAIN, SCRATCHPAD
+from codegen.gemmini.isa.geometry import BASE, MAIN, SCRATCHPAD, geometry_of
 from codegen.gemmini.kernels.elements import (
     KINDS,
     MOST_SOURCES,
@@ -21,6 +21,7 @@ from codegen.gemmini.kernels.moves import MOVES, moved_streams
 from codegen.gemmini.kernels.products import (
     SUMS_NAME,
     ProductTile,
+    finish_of,
     product_instrs,
     product_work,
 )
@@ -165,6 +166,19 @@ def is_product(graph: Graph, layer: Layer) -> bool:
     """Whether the array computes the layer."""
     anchor = layer.anchor(graph)
     return anchor.kind in PRODUCTS and not is_depthwise(graph, anchor)
+
+
+def keeps(graph: Graph, constants: Constants, maker: Layer, readers: tuple[Layer, ...], chip: Chip) -> str | None:
+    """Why a layer's output does not stay in the scratchpad for these readers; None where it does."""
+    made, dim = graph.by_name[maker.output], geometry_of(chip).dim
+    if not is_product(graph, maker) or not finish_of(graph, constants, maker).on_array:
+        return f"{maker.output} is finished by the core, which has only the main memory"
+    if made.shape[-1] % dim:
+        return f"{maker.output} has {made.shape[-1]} channels, which are no whole blocks of {dim}"
+    for reader in readers:
+        if not is_product(graph, reader) or reader.anchor(graph).inputs[0] != maker.output:
+            return f"{reader.name} does not read {maker.output} as a product on the array"
+    return None
 
 
 def granularity(graph: Graph, layer: Layer) -> tuple[int, ...]:

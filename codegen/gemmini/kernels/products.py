@@ -27,6 +27,7 @@ from codegen.gemmini.isa.operations import ACCUMULATE, FULL_WIDTH, GARBAGE
 from codegen.gemmini.isa.operations import ACCUMULATOR as SUMS
 from codegen.gemmini.kernels.elements import chain_of, element_stream, source_place
 from codegen.gemmini.kernels.loops import BoxLoop, blocks, box_loop, merged, start_of, strides
+from codegen.gemmini.kernels.passes import identity_bytes, load_identity, passed
 from codegen.gemmini.kernels.product_shape import ProductShape, product_shape
 from codegen.gemmini.streams.instructions import accelerator_instr, core_instr, fence
 from codegen.gemmini.streams.streams import Item, looped, nested, once
@@ -47,7 +48,7 @@ def _blocks_at_once(dim: int) -> int:
     return max(1, MOVED_BYTES // dim)
 
 
-INPUT, WEIGHTS, SUMS_BUFFER = "input", "weights", "sums"
+INPUT, WEIGHTS, SUMS_BUFFER, IDENTITY = "input", "weights", "sums", "identity"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +80,7 @@ def product_work(graph: Graph, layer: Layer, box: Box, chip: Chip) -> TileWork:
         TileBuffer(INPUT, SCRATCHPAD, "", dim * shape.input_rows_in_scratchpad(dim)),
         TileBuffer(WEIGHTS, SCRATCHPAD, "", dim * shape.weight_rows(dim)),
         TileBuffer(SUMS_BUFFER, ACCUMULATOR, "", 4 * dim * shape.sum_rows(dim)),
+        TileBuffer(IDENTITY, SCRATCHPAD, "", identity_bytes(dim)),
     )
     weights = graph.by_name[op.inputs[1]].shape
     channels = shape.channels
@@ -111,20 +113,36 @@ def _array_cycles(shape: ProductShape, geometry: ArrayGeometry) -> float:
 
 
 def _row_blocks(shape: ProductShape, dim: int) -> int:
-    return sum(number for _, number, _ in blocks(_pixel_axes(shape)[-1].count, dim)) * prod(
-        each.count for each in _pixel_axes(shape)[:-1]
-    )
+    axes = _pixel_axes(shape, _patch_rows(shape))
+    return sum(number for _, number, _ in blocks(axes[-1].count, dim)) * prod(each.count for each in axes[:-1])
 
 
-def _pixel_axes(shape: ProductShape) -> tuple[BoxLoop, ...]:
-    """Loops over the pixels of a tile, with what they add to rows of the input patch and of the sums; at least one."""
-    patch_rows, patch_columns = shape.row_span.patch, shape.column_span.patch
+@dataclass(frozen=True, slots=True)
+class LocalRows:
+    """How an array of pixels lies in a local memory: the row of its first block of channels, and the rows from one
+    image, row, column and block of channels to the next."""
+
+    first: int
+    image: int
+    row: int
+    column: int
+    block: int
+
+
+def _patch_rows(shape: ProductShape, first: int = 0) -> LocalRows:
+    """The patch: blocks of channels one after the other, each with all pixels."""
+    columns = shape.column_span.patch
+    return LocalRows(first, shape.row_span.patch * columns, columns, 1, shape.patch_pixels)
+
+
+def _pixel_axes(shape: ProductShape, rows: LocalRows) -> tuple[BoxLoop, ...]:
+    """Loops over the pixels of a tile, with what they add to rows of the input and of the sums; at least one."""
     per_image = shape.out_rows * shape.out_columns
     axes = merged(
         (
-            box_loop(shape.image_count, a=patch_rows * patch_columns, c=per_image),
-            box_loop(shape.out_rows, a=shape.down.step * patch_columns, c=shape.out_columns),
-            box_loop(shape.out_columns, a=shape.along.step, c=1),
+            box_loop(shape.image_count, a=rows.image, c=per_image),
+            box_loop(shape.out_rows, a=shape.down.step * rows.row, c=shape.out_columns),
+            box_loop(shape.out_columns, a=shape.along.step * rows.column, c=1),
         )
     )
     return axes if axes and axes[-1].step("c") == 1 else (*axes, box_loop(1, a=1, c=1))
@@ -158,8 +176,26 @@ class ProductTile:
         return product_shape(self.graph, self.op, self.box)
 
     @property
-    def input_row(self) -> int:
-        return self.offsets_bytes[INPUT] // self.geometry.dim
+    def input_stays(self) -> bool:
+        """Whether the input lies in the scratchpad, where a layer before it left it."""
+        return self.operands[self.op.inputs[0]].memory == SCRATCHPAD
+
+    @property
+    def reads_in_place(self) -> bool:
+        """Whether the array reads the input where it lies: it stays there, and needs no padding."""
+        spans = self.shape.row_span, self.shape.column_span
+        return self.input_stays and not any(span.before or span.after for span in spans)
+
+    @property
+    def input_rows(self) -> LocalRows:
+        """Where the array reads the input."""
+        if self.reads_in_place:
+            return resident_rows(self.operands[self.op.inputs[0]], self.shape.input_box(), self.geometry.dim)
+        return _patch_rows(self.shape, self.offsets_bytes[INPUT] // self.geometry.dim)
+
+    @property
+    def identity_row(self) -> int:
+        return self.offsets_bytes[IDENTITY] // self.geometry.dim
 
     @property
     def weight_row(self) -> int:
@@ -170,12 +206,28 @@ class ProductTile:
         return self.offsets_bytes[SUMS_BUFFER] // (4 * self.geometry.dim)
 
 
+def resident_rows(place: PlacedArray, box: Box, dim: int) -> LocalRows:
+    """How a box of an array lies that stays in the scratchpad, densely, with whole blocks of channels."""
+    *outer, channels = box_shape(place.box)
+    column = channels // dim
+    images = len(outer) - 2 if len(outer) > 2 else 0
+    row = column * outer[-1]
+    per_image = row * (outer[-2] if images else 1)
+    inside = tuple((low - start, high - start) for (low, high), (start, _) in zip(box, place.box, strict=True))
+    start = (place.offset_bytes + start_of(box_shape(place.box), 1, inside)) // dim
+    return LocalRows(start, per_image, row, column, 1)
+
+
 def product_instrs(tile: ProductTile) -> tuple[Instr, ...]:
     """Instructions of a tile."""
+    passes = (tile.input_stays and not tile.reads_in_place) or tile.result.memory == SCRATCHPAD
+    dim, source = tile.geometry.dim, tile.layer.name
     return (
-        *_configuration(tile),
+        *(load_identity(tile.offsets_bytes[IDENTITY], dim, tile.chip, source) if passes else ()),
+        *_load_configuration(tile),
         *(() if tile.op.inputs[1] in tile.held else (_load_weights(tile),)),
-        *(() if _patch_is_held(tile) else (_load_input(tile),)),
+        *_input(tile),
+        _execute_configuration(tile),
         _load_bias(tile),
         _compute(tile),
         *_finish(tile),
@@ -200,7 +252,20 @@ def ambiguous(shape: ProductShape, whole: ProductShape) -> bool:
     return any(own != all_of_it and span.before > 0 and span.after > 0 for span, own, all_of_it in axes)
 
 
-def _configuration(tile: ProductTile) -> tuple[Instr, ...]:
+def _input(tile: ProductTile) -> tuple[Instr, ...]:
+    """What brings the patch, where it is not there."""
+    if tile.reads_in_place or _patch_is_held(tile):
+        return ()
+    moved, zeros = _padding(tile), ()
+    if not tile.input_stays:
+        return (_load_input(tile),)
+    if moved:
+        writes = (_local(tile, SCRATCHPAD, INPUT, tile.shape.input_rows_in_scratchpad(tile.geometry.dim)),)
+        zeros = (accelerator_instr("load", "mvin", moved, (), writes, 1.0, tile.layer.name),)
+    return (*zeros, *_pass_input(tile))
+
+
+def _load_configuration(tile: ProductTile) -> tuple[Instr, ...]:
     shape, source = tile.shape, tile.layer.name
     depth, channels = shape.depth, shape.all_channels
     load = (
@@ -208,11 +273,13 @@ def _configuration(tile: ProductTile) -> tuple[Instr, ...]:
         once("config_ld", state=1, pixels_per_row=1, block_rows=shape.taps * depth, scale=1.0, stride=channels),
         once("config_ld", state=2, pixels_per_row=1, block_rows=0, scale=1.0, stride=0),
     )
-    execute = (once("config_ex", weight_stationary=1, a_stride=_pixel_axes(shape)[-1].step("a"), c_stride=1),)
-    return (
-        accelerator_instr("load", "config_ld", load, (), (), 1.0, source),
-        accelerator_instr("array", "config_ex", execute, (), (), 1.0, source),
-    )
+    return (accelerator_instr("load", "config_ld", load, (), (), 1.0, source),)
+
+
+def _execute_configuration(tile: ProductTile) -> Instr:
+    stride = _pixel_axes(tile.shape, tile.input_rows)[-1].step("a")
+    execute = (once("config_ex", weight_stationary=1, a_stride=stride, c_stride=1),)
+    return accelerator_instr("array", "config_ex", execute, (), (), 1.0, tile.layer.name)
 
 
 def _local(tile: ProductTile, memory: str, buffer: str, rows: int) -> Region:
@@ -276,50 +343,84 @@ def _bandwidth(tile: ProductTile, memory: str) -> float:
     return tile.chip.link(MAIN, memory).bandwidth_bytes_per_cycle
 
 
-def _load_input(tile: ProductTile) -> Instr:
-    """The patch: its padding as zeros, then its pixels."""
-    shape, dim, name = tile.shape, tile.geometry.dim, tile.op.inputs[0]
-    rows, columns, depth = shape.row_span, shape.column_span, shape.depth
-    image = rows.patch * columns.patch
-
-    def part(first_row: int, height: int, first_column: int, width: int, dram: int) -> tuple[Item, ...]:
-        """Rows and columns of the patch, from `dram` on or as zeros."""
-        step_row = shape.input_columns * depth if dram else 0
-        step_image = shape.input_rows * step_row
-        loops = merged(
-            (
-                box_loop(shape.image_count, dram=step_image, row=image),
-                box_loop(height, dram=step_row, row=columns.patch),
-                box_loop(width, dram=depth if dram else 0, row=1),
-            )
+def _patch_part(
+    tile: ProductTile, first_row: int, height: int, first_column: int, width: int, dram: int
+) -> tuple[Item, ...]:
+    """Rows and columns of the patch, from `dram` on or as zeros."""
+    shape, dim, depth = tile.shape, tile.geometry.dim, tile.shape.depth
+    patch = _patch_rows(shape, tile.offsets_bytes[INPUT] // dim)
+    step_row = shape.input_columns * depth if dram else 0
+    step_image = shape.input_rows * step_row
+    loops = merged(
+        (
+            box_loop(shape.image_count, dram=step_image, row=patch.image),
+            box_loop(height, dram=step_row, row=patch.row),
+            box_loop(width, dram=depth if dram else 0, row=1),
         )
-        # The pixels of a block follow each other in the scratchpad: the last loop, if it is one over pixels.
-        dense = loops[-1] if loops and loops[-1].step("row") == 1 else box_loop(1, row=1)
-        around = loops[:-1] if loops and dense is loops[-1] else loops
-        start = tile.input_row + first_row * columns.patch + first_column
-        return _moves("mvin", dense.count, depth if dram else 0, depth, dim, _blocks_at_once(dim), around, dram, start,
-                      shape.patch_pixels)  # fmt: skip
+    )
+    # The pixels of a block follow each other in the scratchpad: the last loop, if it is one over pixels.
+    dense = loops[-1] if loops and loops[-1].step("row") == 1 else box_loop(1, row=1)
+    around = loops[:-1] if loops and dense is loops[-1] else loops
+    start = patch.first + first_row * patch.row + first_column
+    return _moves("mvin", dense.count, depth if dram else 0, depth, dim, _blocks_at_once(dim), around, dram, start,
+                  patch.block)  # fmt: skip
 
-    zeros: tuple[Item, ...] = ()
+
+def _padding(tile: ProductTile) -> tuple[Item, ...]:
+    """The padding of the patch, as zeros."""
+    rows, columns = tile.shape.row_span, tile.shape.column_span
     borders = (
         (0, rows.before, 0, columns.patch),
         (rows.patch - rows.after, rows.after, 0, columns.patch),
         (rows.before, rows.real, 0, columns.before),
         (rows.before, rows.real, columns.patch - columns.after, columns.after),
     )
+    zeros: tuple[Item, ...] = ()
     for border in borders:
         if border[1] and border[3]:
-            zeros += part(*border, 0)
+            zeros += _patch_part(tile, *border, 0)
+    return zeros
+
+
+def _load_input(tile: ProductTile) -> Instr:
+    """The patch: its padding as zeros, then its pixels."""
+    shape, dim, name = tile.shape, tile.geometry.dim, tile.op.inputs[0]
+    rows, columns = shape.row_span, shape.column_span
     box = shape.input_box()
     stream: tuple[Item, ...] = ()
     if rows.real and columns.real:
         dram = _address(tile, name, box)
-        stream = part(rows.before, rows.real, columns.before, columns.real, dram)
+        stream = _patch_part(tile, rows.before, rows.real, columns.before, columns.real, dram)
     writes = (_local(tile, SCRATCHPAD, INPUT, shape.input_rows_in_scratchpad(dim)),)
-    moved = shape.image_count * rows.real * columns.real * depth
+    moved = shape.image_count * rows.real * columns.real * shape.depth
     cycles = moved / _bandwidth(tile, SCRATCHPAD)
     reads = _main_regions(tile, name, box) if stream else ()
-    return accelerator_instr("load", "mvin", (*zeros, *stream), reads, writes, cycles, tile.layer.name)
+    return accelerator_instr("load", "mvin", (*_padding(tile), *stream), reads, writes, cycles, tile.layer.name)
+
+
+def _pass_input(tile: ProductTile) -> tuple[Instr, ...]:
+    """The pixels of the patch, from where they stay in the scratchpad."""
+    shape, dim = tile.shape, tile.geometry.dim
+    rows, columns = shape.row_span, shape.column_span
+    if not rows.real or not columns.real:
+        return ()
+    place, box = tile.operands[tile.op.inputs[0]], shape.input_box()
+    held, patch = resident_rows(place, box, dim), _patch_rows(shape, tile.offsets_bytes[INPUT] // dim)
+    axes = (
+        box_loop(shape.image_count, a=held.image, c=patch.image),
+        box_loop(rows.real, a=held.row, c=patch.row),
+        box_loop(columns.real, a=held.column, c=patch.column),
+    )
+    first = held.first, patch.first + rows.before * patch.row + columns.before
+    block = box_loop(1, a=held.block, c=patch.block)
+    regions = resident_regions(place, box), (_local(tile, SCRATCHPAD, INPUT, shape.input_rows_in_scratchpad(dim)),)
+    return passed(axes, shape.depth, block, first, tile.identity_row, dim, {"scale": 1.0}, regions, tile.layer.name)
+
+
+def resident_regions(place: PlacedArray, box: Box) -> tuple[Region, ...]:
+    """Where a box of a value lies that stays in the scratchpad."""
+    inside = tuple((low - start, high - start) for (low, high), (start, _) in zip(box, place.box, strict=True))
+    return box_regions(SCRATCHPAD, place.offset_bytes, box_shape(place.box), inside, 1)
 
 
 def _load_bias(tile: ProductTile) -> Instr:
@@ -357,8 +458,8 @@ def _compute(tile: ProductTile) -> Instr:
     """All products of the tile, added to the sums."""
     shape, dim = tile.shape, tile.geometry.dim
     rows = shape.taps * shape.depth
-    patch = shape.column_span.patch
-    *outer, pixels = _pixel_axes(shape)
+    held = tile.input_rows
+    *outer, pixels = _pixel_axes(shape, held)
     stream: list[Item] = []
     for out, out_count, width in blocks(shape.out_channels, dim):
         for deep, deep_count, depth in blocks(shape.depth, dim):
@@ -367,15 +468,15 @@ def _compute(tile: ProductTile) -> Instr:
                     each
                     for each in (
                         box_loop(out_count, b=rows, c=shape.pixels),
-                        box_loop(shape.down.taps, b=shape.along.taps * shape.depth, a=shape.down.dilation * patch),
-                        box_loop(shape.along.taps, b=shape.depth, a=shape.along.dilation),
-                        box_loop(deep_count, b=depth, a=shape.patch_pixels),
+                        box_loop(shape.down.taps, b=shape.along.taps * shape.depth, a=shape.down.dilation * held.row),
+                        box_loop(shape.along.taps, b=shape.depth, a=shape.along.dilation * held.column),
+                        box_loop(deep_count, b=depth, a=held.block),
                         *outer,
                         box_loop(count, a=height * pixels.step("a"), c=height),
                     )
                     if each.count > 1
                 ]
-                a = tile.input_row + deep // dim * shape.patch_pixels + first * pixels.step("a")
+                a = held.first + deep // dim * held.block + first * pixels.step("a")
                 b = tile.weight_row + out // dim * rows + deep
                 c = SUMS + ACCUMULATE + tile.sum_row + out // dim * shape.pixels + first
                 body = (
@@ -391,10 +492,10 @@ def _compute(tile: ProductTile) -> Instr:
                     ),
                 )  # fmt: skip
                 stream += nested([each.count for each in loops], body)
-    reads = (
-        _local(tile, SCRATCHPAD, INPUT, shape.input_rows_in_scratchpad(dim)),
-        _local(tile, SCRATCHPAD, WEIGHTS, shape.weight_rows(dim)),
-    )
+    factor = (_local(tile, SCRATCHPAD, INPUT, shape.input_rows_in_scratchpad(dim)),)
+    if tile.reads_in_place:
+        factor = resident_regions(tile.operands[tile.op.inputs[0]], shape.input_box())
+    reads = (*factor, _local(tile, SCRATCHPAD, WEIGHTS, shape.weight_rows(dim)))
     writes = (_local(tile, ACCUMULATOR, SUMS_BUFFER, shape.sum_rows(dim)),)
     cycles = _array_cycles(shape, tile.geometry)
     return accelerator_instr("array", "compute", tuple(stream), (*reads, *writes), writes, cycles, tile.layer.name)
@@ -406,6 +507,8 @@ def _finish(tile: ProductTile) -> tuple[Instr, ...]:
     reads = (_local(tile, ACCUMULATOR, SUMS_BUFFER, shape.sum_rows(dim)),)
     result = tile.graph.by_name[tile.layer.output]
     steps = strides(result.shape, result.item_bytes)
+    if tile.result.memory == SCRATCHPAD:
+        return _stay(tile, finish)
     if finish.on_array:
         config = once("config_st", activation=int(finish.relu), stride=steps[-2] if len(steps) > 1 else 0,
                       scale=finish.scale)  # fmt: skip
@@ -426,6 +529,23 @@ def _finish(tile: ProductTile) -> tuple[Instr, ...]:
     cycles = shape.pixels * width / tile.chip.link(ACCUMULATOR, MAIN).bandwidth_bytes_per_cycle
     out = accelerator_instr("store", "mvout", stream, reads, (waiting,), cycles, source)
     return (out, fence(source), _by_core(tile, waiting))
+
+
+def _stay(tile: ProductTile, finish: Finish) -> tuple[Instr, ...]:
+    """The sums, scaled, as the result that stays in the scratchpad."""
+    shape, dim = tile.shape, tile.geometry.dim
+    held = resident_rows(tile.result, tile.box, dim)
+    per_image = shape.out_rows * shape.out_columns
+    axes = (
+        box_loop(shape.image_count, a=per_image, c=held.image),
+        box_loop(shape.out_rows, a=shape.out_columns, c=held.row),
+        box_loop(shape.out_columns, a=1, c=held.column),
+    )
+    first = SUMS + tile.sum_row, held.first
+    block = box_loop(1, a=shape.pixels, c=held.block)
+    config = {"activation": int(finish.relu), "scale": finish.scale}
+    regions = (_local(tile, ACCUMULATOR, SUMS_BUFFER, shape.sum_rows(dim)),), resident_regions(tile.result, tile.box)
+    return passed(axes, shape.out_channels, block, first, tile.identity_row, dim, config, regions, tile.layer.name)
 
 
 def _moves_out(

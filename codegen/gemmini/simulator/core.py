@@ -71,8 +71,8 @@ STATUS = 32
 """Place of the core's status register."""
 
 CONFIG_WORDS: Final = 33
-OUT_SCALE = 3
-"""Place of the scale of moving out, after those of the three states of moving in."""
+OUT_SCALE, EX_SCALE = 3, 4
+"""Places of the scales of moving out and of computing, after those of the three states of moving in."""
 
 # Places in the array of counts, after those of the functions.
 SCALAR, LOADED_BYTES, STORED_BYTES = FUNCTION_COUNT, FUNCTION_COUNT + 1, FUNCTION_COUNT + 2
@@ -81,7 +81,8 @@ COUNTS: Final = FUNCTION_COUNT + 3
 # Columns of a note, see `codegen.gemmini.timing.trace`.
 (KEY, BEFORE, BEFORE_EXTRA, FLOATS, COUNT, DURING, REQUESTS, MOVED, BEATS, LOCAL, ARRAY, PC, SUMS) = range(13)
 FIRST_LOW, FIRST_HIGH, SECOND_LOW, SECOND_HIGH, TO_LOW, TO_HIGH, MAIN_LOW, MAIN_HIGH = range(13, 21)
-NOTE_WORDS: Final = 21
+FIRST_SUMS: Final = 21
+NOTE_WORDS: Final = 22
 KEY_CORE, KEY_FENCE, KEY_COMPUTE, KEY_CONFIG_EX, KEY_CONFIG_LD = range(1, 6)
 KEY_MOVE: Final = 10
 """Added to the number of a function that moves."""
@@ -98,6 +99,7 @@ LEAST_ROWS: Final = 4
 _FAR: Final = 1 << 62
 _LOW = 0xFFFFFFFF
 _GARBAGE = 0xFFFFFFFF
+_LOCAL_ROW = 0x1FFFFFFF
 
 
 @njit(cache=True)
@@ -158,6 +160,7 @@ def _configure(first: int, second: int, c: Any, scales: Any) -> Any:
         if not first >> 7 & 1:
             c[STATIONARY], c[EX_ACTIVATION], c[SHIFT] = stationary, activation, second & _LOW
             c[TRANSPOSE_A], c[TRANSPOSE_B] = transpose_a, transpose_b
+            scales[EX_SCALE] = scale
         c[A_STRIDE], c[C_STRIDE] = first >> 16 & 0xFFFF, second >> 48 & 0xFFFF
     elif kind == 1:
         state = first >> 3 & 3
@@ -328,7 +331,7 @@ def _shifted(value: int, shift: int) -> Any:
 @njit(cache=True)
 def _multiply(
     a: int, d: int, fill: bool, poison: bool,
-    spad: Any, spad_known: Any, acc: Any, acc_known: Any, pe: Any, c: Any, about: Any,
+    spad: Any, spad_known: Any, acc: Any, acc_known: Any, pe: Any, c: Any, scales: Any, about: Any,
 ) -> Any:  # fmt: skip
     dim = spad.shape[1]
     a_row, a_columns, a_rows = a & _LOW, a >> 32 & 0xFFFF, a >> 48 & 0xFFFF
@@ -355,16 +358,26 @@ def _multiply(
     factor = np.zeros((dim, dim), np.int32)
     if a_row == _GARBAGE:
         return NO_FACTOR
+    sums = a_row >> 31 & 1
+    if sums:
+        if not np.isfinite(scales[EX_SCALE]):
+            return BAD_SCALE
+        a_row &= _LOCAL_ROW
+    held, written = (acc.shape[0], acc_known) if sums else (spad.shape[0], spad_known)
     for i in range(min(dim, a_rows)):
         for k in range(min(dim, a_columns)):
             row = a_row + c[A_STRIDE] * (k if c[TRANSPOSE_A] else i)
             column = i if c[TRANSPOSE_A] else k
             about[0] = row
-            if row >= spad.shape[0]:
+            if row >= held:
                 return BAD_LOCAL_ROW
-            if poison and spad_known[row, column] == 0:
+            if poison and written[row, column] == 0:
                 return UNWRITTEN_LOCAL
-            factor[i, k] = spad[row, column]
+            if sums:
+                value = _scaled(np.int64(acc[row, column]), scales[EX_SCALE])
+                factor[i, k] = max(value, 0) if c[EX_ACTIVATION] == 1 else value
+            else:
+                factor[i, k] = spad[row, column]
     if d_row != _GARBAGE:
         for i in range(min(dim, d_rows)):
             for j in range(min(dim, d_columns)):
@@ -444,7 +457,8 @@ def _accelerate(
         c[B_ADDRESS], c[C_ADDRESS] = first, second
         return RUNNING
     if function in (PRELOADED, ACCUMULATED):
-        return _multiply(first, second, function == PRELOADED, poison, spad, spad_known, acc, acc_known, pe, c, about)
+        return _multiply(first, second, function == PRELOADED, poison, spad, spad_known, acc, acc_known, pe, c, scales,
+                         about)  # fmt: skip
     return RUNNING if function == FLUSH else NOT_SIMULATED
 
 
@@ -550,7 +564,9 @@ def _noted(
         b, to = c[B_ADDRESS], c[C_ADDRESS]
         a_rows, b_row, b_rows = first >> 48 & 0xFFFF, b & _LOW, b >> 48 & 0xFFFF
         if first & _LOW != _GARBAGE:
-            _spread(note, FIRST_LOW, first & _LOW, (first & _LOW) + max(0, a_rows - 1) * c[A_STRIDE] + 1)
+            a_row = first & _LOCAL_ROW
+            note[FIRST_SUMS] = first >> 31 & 1
+            _spread(note, FIRST_LOW, a_row, a_row + max(0, a_rows - 1) * c[A_STRIDE] + 1)
         if b_row == _GARBAGE or function == ACCUMULATED:
             b_rows = 1
         else:

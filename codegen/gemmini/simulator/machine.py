@@ -143,7 +143,7 @@ class GemminiMachine:
             self._x, self._f, memory, known, poison, BASE, host.address if host else -1,
             np.zeros((rows, dim), np.int8), np.zeros((rows, dim), np.uint8),
             np.zeros((sums, dim), np.int32), np.zeros((sums, dim), np.uint8),
-            np.zeros((dim, dim), np.int32), self._config, np.zeros(4, np.float32),
+            np.zeros((dim, dim), np.int32), self._config, np.zeros(core.EX_SCALE + 1, np.float32),
             self._counts, self._about,
         )  # fmt: skip
 

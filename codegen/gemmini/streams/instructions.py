@@ -6,6 +6,9 @@ from codegen.gemmini.streams.streams import Item, dynamic_count, operands_of
 from isched.program.program import Instr, Region
 
 BARRIER = "barrier"
+IDENTITY_LOAD = "mvin_identity"
+"""Opcode of what brings the identity matrix, which executables with such an instruction have among their code."""
+
 CORE_CYCLES = 16.0
 """Cycles that the core takes for an element of a chain, about [guess]."""
 

@@ -108,7 +108,8 @@ def _op(note: Notes, chip: Chip, source: str, number: int) -> TimedOp:
     main = _range(note, core.MAIN_LOW, MAIN, 1, BASE)
     local, row_bytes = (ACCUMULATOR, 4 * dim) if segment.sums else (SCRATCHPAD, dim)
     to = _range(note, core.TO_LOW, local, row_bytes)
-    reads = (*(_range(note, core.FIRST_LOW, SCRATCHPAD, dim)), *_range(note, core.SECOND_LOW, SCRATCHPAD, dim))
+    factor = (ACCUMULATOR, 4 * dim) if note[core.FIRST_SUMS] else (SCRATCHPAD, dim)
+    reads = (*_range(note, core.FIRST_LOW, *factor), *_range(note, core.SECOND_LOW, SCRATCHPAD, dim))
     if does == "mvout":
         reads, writes = _range(note, core.FIRST_LOW, local, row_bytes), main
     elif does == COMPUTE:
