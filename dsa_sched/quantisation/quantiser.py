@@ -17,7 +17,7 @@ most once between two layers, after its activation.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,6 +30,7 @@ from dsa_sched.quantisation.choice import (
     LAYERS,
     MOVES,
     PRODUCTS,
+    SUMS,
     IntegerChoice,
     channel_axis,
 )
@@ -37,6 +38,12 @@ from dsa_sched.quantisation.prepared import constants_of
 from dsa_sched.quantisation.ranges import ValueRange
 
 QUANTISE, DEQUANTISE = "QuantizeLinear", "DequantizeLinear"
+
+MOST = 127
+"""Integer of the largest magnitude."""
+
+LEAST_UNITS = 16
+"""Least whole number of units for which the scale of weights is made larger, by one part in so many at most."""
 
 INFERRED = ("onnx.infer", "onnxruntime.quant")
 """The metadata by which onnxruntime's quantiser sees that types of values are declared."""
@@ -68,6 +75,7 @@ def quantised(
     quantiser.model.topological_sort()
     result = onnx.ModelProto()
     result.CopyFrom(quantiser.model.model)
+    _order_as_before(result, [node.name for node in model.graph.node])
     kept = [item for item in result.metadata_props if (item.key, item.value) != INFERRED]
     del result.metadata_props[:]
     result.metadata_props.extend(kept)
@@ -110,6 +118,7 @@ def _quantiser(
         [],
         sorted({node.op_type for node in nodes}),
         {
+            "TensorQuantOverrides": _whole_scales(model, choice, ranges) if per_layer and not weights_only else {},
             "ActivationSymmetric": True,
             "WeightSymmetric": True,
             "ForceQuantizeNoInputCheck": True,
@@ -118,6 +127,57 @@ def _quantiser(
             "QuantizeBias": not weights_only,
         },
     )
+
+
+def _order_as_before(model: onnx.ModelProto, names: Sequence[str]) -> None:
+    """Put the nodes of these names into this order again, each right after what it needs; the rest follows."""
+    nodes = list(model.graph.node)
+    made = {output: node for node in nodes for output in node.output}
+    by_name = {node.name: node for node in nodes}
+    waiting = [by_name[name] for name in reversed(names) if name in by_name]
+    waiting[:0] = [node for node in reversed(nodes) if node.name not in set(names)]
+    done: set[int] = set()
+    order: list[onnx.NodeProto] = []
+    while waiting:
+        needed = [made[name] for name in waiting[-1].input if name in made and id(made[name]) not in done]
+        if needed:
+            waiting += reversed(needed)
+            continue
+        node = waiting.pop()
+        if id(node) not in done:
+            done.add(id(node))
+            order.append(node)
+    copies = [onnx.NodeProto.FromString(node.SerializeToString()) for node in order]
+    del model.graph.node[:]
+    model.graph.node.extend(copies)
+
+
+def _whole_scales(
+    model: onnx.ModelProto, choice: IntegerChoice, ranges: Mapping[str, ValueRange]
+) -> dict[str, list[dict[str, npt.NDArray[Any]]]]:
+    """Scales of weights, a little larger than necessary, of products to which a quantised value is added before anything
+    is rounded: the value's scale is then a whole number of units of the product's sums, and an array of integers can
+    add it."""
+    made = {node.output[0]: node for node in model.graph.node}
+    constants = constants_of(model)
+    scales: dict[str, list[dict[str, npt.NDArray[Any]]]] = {}
+    for node in model.graph.node:
+        if node.op_type not in SUMS or node.name not in choice.layers:
+            continue
+        for product, value in (node.input, reversed(node.input)):
+            maker = made.get(product)
+            if maker is None or product in choice.values or maker.name not in choice.layers:
+                continue
+            if maker.op_type not in PRODUCTS or maker.input[1] not in constants or value not in choice.values:
+                continue
+            weights = numpy_helper.to_array(constants[maker.input[1]])
+            given, added = (max(map(abs, ranges[name])) / MOST for name in (maker.input[0], value))
+            least = float(np.abs(weights).max()) / MOST * given
+            units = int(added / least) if least > 0 else 0
+            if units >= LEAST_UNITS:
+                scale = {"scale": np.array(added / given / units, np.float32), "zero_point": np.array(0, np.int8)}
+                scales.setdefault(maker.input[1], [scale])
+    return scales
 
 
 def _separate_weights(model: onnx.ModelProto, choice: IntegerChoice) -> None:

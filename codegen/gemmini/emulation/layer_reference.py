@@ -17,6 +17,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from codegen.gemmini.kernels.finish import AddedTerm, finish_of
+from codegen.gemmini.kernels.layers import is_product
 from codegen.judgement import Array, Points, Sampled
 from partitioner.ir.graph import Op
 
@@ -68,19 +70,28 @@ def emulate(sampled: Sampled) -> Array:
         chunks = np.array_split(sampled.points, -(-len(sampled.points) // SAMPLES_AT_A_TIME))
         return np.concatenate([emulate(replace(sampled, points=chunk)) for chunk in chunks])
     running: tuple[str, Floats] | None = None
+    terms: tuple[AddedTerm, ...] = ()
+    if is_product(sampled.graph, sampled.layer):
+        terms = finish_of(sampled.graph, sampled.constants, sampled.layer).terms
     for name in sampled.layer.ops:
         op = sampled.graph.op_by_name[name]
-        running = (op.outputs[0], _value(_At(sampled, op, running)))
+        if running is not None and terms and op.kind == "add_scaled":
+            running = (op.outputs[0], running[1])  # it is in the sums
+        else:
+            running = (op.outputs[0], _value(_At(sampled, op, running), terms))
     assert running is not None  # a layer has an anchor
     return running[1].astype(sampled.graph.by_name[sampled.layer.output].dtype)
 
 
-def _value(at: _At) -> Floats:
+def _value(at: _At, terms: tuple[AddedTerm, ...] = ()) -> Floats:
+    """What an operator makes; `terms` are added to the sums of a product."""
     op = at.op
     if op.kind in ("conv", "matmul"):
         sums = _conv(at) if op.kind == "conv" else _matmul(at)
         if len(op.inputs) > 3:
             sums = sums + at.vector(3)
+        for term in terms:
+            sums = sums + term.factor * at.operand(term.name).astype(np.int64)
         wrapped = (sums & 0xFFFFFFFF).astype(np.uint32).view(np.int32)
         return np.asarray(wrapped.astype(np.float32) * at.vector(2))
     if op.kind == "max_pool":

@@ -17,11 +17,11 @@ from codegen.gemmini.kernels.elements import (
     source_place,
 )
 from codegen.gemmini.kernels.exponential import softmax_refusal, softmax_streams
+from codegen.gemmini.kernels.finish import finish_of
 from codegen.gemmini.kernels.moves import MOVES, moved_streams
 from codegen.gemmini.kernels.products import (
     SUMS_NAME,
     ProductTile,
-    finish_of,
     product_instrs,
     product_work,
 )
@@ -176,8 +176,11 @@ def keeps(graph: Graph, constants: Constants, maker: Layer, readers: tuple[Layer
     if made.shape[-1] % dim:
         return f"{maker.output} has {made.shape[-1]} channels, which are no whole blocks of {dim}"
     for reader in readers:
-        if not is_product(graph, reader) or reader.anchor(graph).inputs[0] != maker.output:
-            return f"{reader.name} does not read {maker.output} as a product on the array"
+        if not is_product(graph, reader):
+            return f"{reader.name} is computed by the core, which has only the main memory"
+        terms = {term.name for term in finish_of(graph, constants, reader).terms}
+        if maker.output not in (reader.anchor(graph).inputs[0], *terms):
+            return f"{maker.output} is added by the core, since its scale is no whole number of units of the sums"
     return None
 
 

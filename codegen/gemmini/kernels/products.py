@@ -9,7 +9,7 @@ to the main memory as int32 first.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -27,7 +27,8 @@ from codegen.gemmini.isa.operations import ACCUMULATE, FULL_WIDTH, GARBAGE
 from codegen.gemmini.isa.operations import ACCUMULATOR as SUMS
 from codegen.gemmini.kernels.elements import chain_of, element_stream, source_place
 from codegen.gemmini.kernels.loops import BoxLoop, blocks, box_loop, merged, start_of, strides
-from codegen.gemmini.kernels.passes import identity_bytes, load_identity, passed
+from codegen.gemmini.kernels.finish import AddedTerm, Finish, added_values, finish_of
+from codegen.gemmini.kernels.passes import digits, identity_bytes, load_identities, passed
 from codegen.gemmini.kernels.product_shape import ProductShape, product_shape
 from codegen.gemmini.streams.instructions import accelerator_instr, core_instr, fence
 from codegen.gemmini.streams.streams import Item, looped, nested, once
@@ -51,36 +52,17 @@ def _blocks_at_once(dim: int) -> int:
 INPUT, WEIGHTS, SUMS_BUFFER, IDENTITY = "input", "weights", "sums", "identity"
 
 
-@dataclass(frozen=True, slots=True)
-class Finish:
-    """How sums become the result: by moving out with one scale, with or without Relu; else by the core."""
-
-    on_array: bool
-    relu: bool = False
-    scale: float = 0.0
-
-
-def finish_of(graph: Graph, constants: Constants, layer: Layer) -> Finish:
-    """How the sums of a product layer become its result."""
-    anchor, epilogue = layer.anchor(graph), layer.epilogue(graph)
-    scale = constants.get(graph.by_name[anchor.inputs[2]].constant or "")
-    kinds = [op.kind for op in epilogue]
-    last = dict(epilogue[-1].attributes) if epilogue else {}
-    nearest = last.get("rounding") == "nearest" and "centre" not in last
-    if kinds in (["narrow"], ["relu", "narrow"]) and nearest and scale is not None and scale.size == 1:
-        return Finish(True, kinds[0] == "relu", float(scale.reshape(-1)[0]))
-    return Finish(False)
-
-
 def product_work(graph: Graph, layer: Layer, box: Box, chip: Chip) -> TileWork:
-    """Needs of a tile: the patch, the weights and the sums, each whole."""
+    """Needs of a tile: the patch, the weights, what is added, and the sums, each whole."""
     op, geometry = layer.anchor(graph), geometry_of(chip)
     shape, dim = product_shape(graph, op, box), geometry.dim
+    added = added_values(graph, layer)
     buffers = (
         TileBuffer(INPUT, SCRATCHPAD, "", dim * shape.input_rows_in_scratchpad(dim)),
         TileBuffer(WEIGHTS, SCRATCHPAD, "", dim * shape.weight_rows(dim)),
         TileBuffer(SUMS_BUFFER, ACCUMULATOR, "", 4 * dim * shape.sum_rows(dim)),
-        TileBuffer(IDENTITY, SCRATCHPAD, "", identity_bytes(dim)),
+        TileBuffer(IDENTITY, SCRATCHPAD, "", identity_bytes(dim, 1 + 2 * len(added))),
+        *(TileBuffer(added_buffer(name), SCRATCHPAD, "", dim * shape.sum_rows(dim)) for name in added),
     )
     weights = graph.by_name[op.inputs[1]].shape
     channels = shape.channels
@@ -93,8 +75,13 @@ def product_work(graph: Graph, layer: Layer, box: Box, chip: Chip) -> TileWork:
         loads.append(TileLoad(name, (channels if extent > 1 else (0, 1),), SUMS_BUFFER))
     for name in layer.inputs(graph):
         if name not in op.inputs:
-            loads.append(TileLoad(name, _part(graph, name, box), SUMS_BUFFER))
+            loads.append(TileLoad(name, _part(graph, name, box), added_buffer(name) if name in added else SUMS_BUFFER))
     return TileWork(buffers, (Pass(tuple(loads)),), SUMS_BUFFER, (("array", _array_cycles(shape, geometry)),))
+
+
+def added_buffer(name: str) -> str:
+    """The buffer of a tile for a value that is added to its sums."""
+    return f"added {name}"
 
 
 def _part(graph: Graph, name: str, box: Box) -> Box:
@@ -194,8 +181,20 @@ class ProductTile:
         return _patch_rows(self.shape, self.offsets_bytes[INPUT] // self.geometry.dim)
 
     @property
-    def identity_row(self) -> int:
-        return self.offsets_bytes[IDENTITY] // self.geometry.dim
+    def finish(self) -> Finish:
+        return finish_of(self.graph, self.constants, self.layer)
+
+    @property
+    def factors(self) -> tuple[int, ...]:
+        """Multiples of the identity matrix that passes of the tile take."""
+        passes = (self.input_stays and not self.reads_in_place) or self.result.memory == SCRATCHPAD
+        of_terms = [factor for term in self.finish.terms for factor in digits(term.factor)]
+        return tuple(dict.fromkeys((*((1,) if passes else ()), *of_terms)))
+
+    def identity_row(self, factor: int) -> int:
+        """The row where a multiple of the identity matrix begins."""
+        dim = self.geometry.dim
+        return self.offsets_bytes[IDENTITY] // dim + self.factors.index(factor) * dim
 
     @property
     def weight_row(self) -> int:
@@ -220,16 +219,15 @@ def resident_rows(place: PlacedArray, box: Box, dim: int) -> LocalRows:
 
 def product_instrs(tile: ProductTile) -> tuple[Instr, ...]:
     """Instructions of a tile."""
-    passes = (tile.input_stays and not tile.reads_in_place) or tile.result.memory == SCRATCHPAD
-    dim, source = tile.geometry.dim, tile.layer.name
     return (
-        *(load_identity(tile.offsets_bytes[IDENTITY], dim, tile.chip, source) if passes else ()),
+        *load_identities(tile.factors, tile.offsets_bytes[IDENTITY], tile.geometry.dim, tile.chip, tile.layer.name),
         *_load_configuration(tile),
         *(() if tile.op.inputs[1] in tile.held else (_load_weights(tile),)),
         *_input(tile),
         _execute_configuration(tile),
         _load_bias(tile),
         _compute(tile),
+        *(instr for term in tile.finish.terms for instr in _add(tile, term)),
         *_finish(tile),
     )
 
@@ -414,7 +412,7 @@ def _pass_input(tile: ProductTile) -> tuple[Instr, ...]:
     first = held.first, patch.first + rows.before * patch.row + columns.before
     block = box_loop(1, a=held.block, c=patch.block)
     regions = resident_regions(place, box), (_local(tile, SCRATCHPAD, INPUT, shape.input_rows_in_scratchpad(dim)),)
-    return passed(axes, shape.depth, block, first, tile.identity_row, dim, {"scale": 1.0}, regions, tile.layer.name)
+    return passed(axes, shape.depth, block, first, [tile.identity_row(1)], dim, {"scale": 1.0}, regions, tile.layer.name)
 
 
 def resident_regions(place: PlacedArray, box: Box) -> tuple[Region, ...]:
@@ -501,8 +499,66 @@ def _compute(tile: ProductTile) -> Instr:
     return accelerator_instr("array", "compute", tuple(stream), (*reads, *writes), writes, cycles, tile.layer.name)
 
 
+def _add(tile: ProductTile, term: AddedTerm) -> tuple[Instr, ...]:
+    """A value, times a whole number, added to the sums; it lies in the scratchpad or is brought there."""
+    shape, dim, source = tile.shape, tile.geometry.dim, tile.layer.name
+    place, per_image = tile.operands[term.name], shape.out_rows * shape.out_columns
+    brought: tuple[Instr, ...] = ()
+    if place.memory == SCRATCHPAD:
+        held, reads = resident_rows(place, tile.box, dim), resident_regions(place, tile.box)
+    else:
+        buffer = added_buffer(term.name)
+        first = tile.offsets_bytes[buffer] // dim
+        held = LocalRows(first, per_image, shape.out_columns, 1, shape.pixels)
+        reads = (_local(tile, SCRATCHPAD, buffer, shape.sum_rows(dim)),)
+        if term.name not in tile.held:
+            brought = _bring(tile, term.name, held, reads)
+    axes = (
+        box_loop(shape.image_count, a=held.image, c=per_image),
+        box_loop(shape.out_rows, a=held.row, c=shape.out_columns),
+        box_loop(shape.out_columns, a=held.column, c=1),
+    )
+    sums = (_local(tile, ACCUMULATOR, SUMS_BUFFER, shape.sum_rows(dim)),)
+    start = held.first, SUMS + ACCUMULATE + tile.sum_row
+    block, rows = box_loop(1, a=held.block, c=shape.pixels), [tile.identity_row(each) for each in digits(term.factor)]
+    regions = (*reads, *sums), sums
+    return (*brought, *passed(axes, shape.out_channels, block, start, rows, dim, {}, regions, source))
+
+
+def _bring(tile: ProductTile, name: str, held: LocalRows, writes: tuple[Region, ...]) -> tuple[Instr, ...]:
+    """The part of a value that has the shape of the result, moved to where it is `held` in the scratchpad."""
+    shape, dim = tile.shape, tile.geometry.dim
+    steps = strides(tile.graph.by_name[name].shape, 1)
+    pixel = steps[-2] if len(steps) > 1 else 0
+    images = [box_loop(high - low, dram=step) for (low, high), step in zip(shape.images, steps, strict=False)]
+    axes = (*images, box_loop(shape.out_rows, dram=steps[-3] if tile.op.kind == "conv" else 0),
+            box_loop(shape.out_columns, dram=pixel))  # fmt: skip
+    around, dense = _by_rows(axes)
+    config = once("config_ld", state=0, pixels_per_row=1, block_rows=held.block, scale=1.0, stride=dense.step("dram"))
+    stream = _moves("mvin", dense.count, dense.step("dram"), shape.out_channels, dim, _blocks_at_once(dim), around,
+                    _address(tile, name, tile.box), held.first, held.block)  # fmt: skip
+    cycles = shape.pixels * shape.out_channels / _bandwidth(tile, SCRATCHPAD)
+    reads, source = _main_regions(tile, name, tile.box), tile.layer.name
+    return (
+        accelerator_instr("load", "config_ld", (config,), (), (), 1.0, source),
+        accelerator_instr("load", "mvin", stream, reads, writes, cycles, source),
+    )
+
+
+def _by_rows(axes: Sequence[BoxLoop]) -> tuple[tuple[BoxLoop, ...], BoxLoop]:
+    """Loops over pixels that lie one after the other in local memory, with what each adds to rows: those around, and the
+    last one, over rows without a gap."""
+    counts = [each.count for each in axes]
+    steps = [1] * len(axes)
+    for position in range(len(axes) - 2, -1, -1):
+        steps[position] = steps[position + 1] * counts[position + 1]
+    loops = merged([BoxLoop(each.count, (*each.steps, ("row", row))) for each, row in zip(axes, steps, strict=True)])
+    dense = loops[-1] if loops and loops[-1].step("row") == 1 else box_loop(1, row=1, dram=0)
+    return (loops[:-1] if loops and dense is loops[-1] else loops), dense
+
+
 def _finish(tile: ProductTile) -> tuple[Instr, ...]:
-    finish, shape, source = finish_of(tile.graph, tile.constants, tile.layer), tile.shape, tile.layer.name
+    finish, shape, source = tile.finish, tile.shape, tile.layer.name
     dim = tile.geometry.dim
     reads = (_local(tile, ACCUMULATOR, SUMS_BUFFER, shape.sum_rows(dim)),)
     result = tile.graph.by_name[tile.layer.output]
@@ -545,7 +601,7 @@ def _stay(tile: ProductTile, finish: Finish) -> tuple[Instr, ...]:
     block = box_loop(1, a=shape.pixels, c=held.block)
     config = {"activation": int(finish.relu), "scale": finish.scale}
     regions = (_local(tile, ACCUMULATOR, SUMS_BUFFER, shape.sum_rows(dim)),), resident_regions(tile.result, tile.box)
-    return passed(axes, shape.out_channels, block, first, tile.identity_row, dim, config, regions, tile.layer.name)
+    return passed(axes, shape.out_channels, block, first, [tile.identity_row(1)], dim, config, regions, tile.layer.name)
 
 
 def _moves_out(
@@ -554,13 +610,7 @@ def _moves_out(
     """Loops that move the sums out: `axes` over pixels, as they lie in the accumulator, with steps in the main
     memory."""
     shape, dim = tile.shape, tile.geometry.dim
-    counts = [each.count for each in axes]
-    steps = [1] * len(axes)
-    for position in range(len(axes) - 2, -1, -1):
-        steps[position] = steps[position + 1] * counts[position + 1]
-    loops = merged([BoxLoop(each.count, (*each.steps, ("row", row))) for each, row in zip(axes, steps, strict=True)])
-    dense = loops[-1] if loops and loops[-1].step("row") == 1 else box_loop(1, row=1, dram=0)
-    around = loops[:-1] if loops and dense is loops[-1] else loops
+    around, dense = _by_rows(axes)
     stream: list[Item] = []
     for first, count, columns in blocks(shape.out_channels, dim):
         for begin, number, height in blocks(dense.count, dim):
