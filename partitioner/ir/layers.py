@@ -98,17 +98,25 @@ def _host(
     if not produced:
         return "", "reads only graph inputs, constants and views"
     order = {layer_op.name: position for position, layer_op in enumerate(graph.ops)}
-    operand = max(produced, key=lambda name: order[graph.producer[name].name])
-    host = owner[operand]
+    refusals: list[str] = []
+    for operand in sorted(produced, key=lambda name: order[graph.producer[name].name], reverse=True):
+        host = owner[operand]
+        refusal = _refusal(graph, op, operand, layers[host], can_fuse_epilogue)
+        if not refusal:
+            return host, f"reads {operand} of {host}, which nothing else reads"
+        refusals.append(refusal)
+    return "", refusals[0]
+
+
+def _refusal(graph: Graph, op: Op, operand: str, layer: list[Op], can_fuse_epilogue: CanFuse) -> str:
+    """Why an element-wise operator does not join the layer that makes an operand; empty where it does."""
     if operand in graph.outputs:
-        return "", f"{operand} is an output of the network and must be stored"
+        return f"{operand} is an output of the network and must be stored"
     if op.inputs.count(operand) > 1 or len(graph.consumers[operand]) > 1:
         readers = len(graph.consumers[operand])
-        return "", f"{operand} is read {max(readers, op.inputs.count(operand))} times and must be stored"
+        return f"{operand} is read {max(readers, op.inputs.count(operand))} times and must be stored"
     if len(graph.producer[operand].outputs) > 1:
-        return "", f"{operand} is one of several outputs of {graph.producer[operand].name}"
+        return f"{operand} is one of several outputs of {graph.producer[operand].name}"
     if graph.by_name[op.outputs[0]].shape != graph.by_name[operand].shape:
-        return "", f"the shape grows from {graph.by_name[operand].shape} to {graph.by_name[op.outputs[0]].shape}"
-    if refusal := can_fuse_epilogue(graph, tuple(layers[host]), op, operand):
-        return "", refusal
-    return host, f"reads {operand} of {host}, which nothing else reads"
+        return f"the shape grows from {graph.by_name[operand].shape} to {graph.by_name[op.outputs[0]].shape}"
+    return can_fuse_epilogue(graph, tuple(layer), op, operand) or ""
