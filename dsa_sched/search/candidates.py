@@ -15,8 +15,10 @@ from typing import Generic, TypeVar
 from dsa_sched.frontend import Model
 from dsa_sched.search.ahead import LEAST_SECONDS, Ahead, Workers, processes_of
 from dsa_sched.stages.compilation import CompileOptions
+from dsa_sched.stages.targets import levels_of
 from hw_models.chip import Chip
 from hw_models.errors import PlanError
+from isched.program.target import MovesOperands
 from partitioner.context.plan_context import Context, PlanContext
 from partitioner.cost.cost_model import PlanCost, cost_of
 from partitioner.ir.decisions import Decision
@@ -156,7 +158,9 @@ def plans_of(
     errors: list[PlanError] = []
     little = options.is_hasty
     may_run_ahead = options.schedule and _may_run_ahead(ctx)
-    among = dict.fromkeys((*FAST_CONFIGS, *CONFIGS) if little else CONFIGS)
+    among = list(dict.fromkeys((*FAST_CONFIGS, *CONFIGS) if little else CONFIGS))
+    kinds = levels_of(ctx.target) if isinstance(ctx.target, MovesOperands) else (object,)
+    among = [config for config in among if isinstance(config.planner, kinds)]
     configs = [config for config in among if config not in without and (may_run_ahead or not config.ahead)]
     plain_configs = tuple(dict.fromkeys(replace(config, ahead=False) for config in configs))
     made: dict[Config, Candidate | PlanError] = {}

@@ -154,8 +154,8 @@ def require_able(options: CompileOptions, target: Target) -> None:
     """
     require_planner(target, options.planner)
     require_groups(options, target)
-    if isinstance(target, MovesOperands) and not isinstance(options.planner, _levels_of(target)):
-        names = " or ".join(kind.name for kind in _levels_of(target))
+    if isinstance(target, MovesOperands) and not isinstance(options.planner, levels_of(target)):
+        names = " or ".join(kind.name for kind in levels_of(target))
         has = f"{target.name}, whose tiles move their operands themselves"
         raise TargetError("--level", needs=f"{names} for this target", has=has)
     if options.schedule:
@@ -170,7 +170,7 @@ def require_able(options: CompileOptions, target: Target) -> None:
         _require_instructions("--sizes", target, "compile each size by itself")
 
 
-def _levels_of(target: Target) -> tuple[type[O0] | type[O3] | type[Auto], ...]:
+def levels_of(target: AcceptingTarget) -> tuple[type[O0] | type[O3] | type[Auto], ...]:
     """The levels of a target whose tiles move their operands."""
     return (O0, O3, Auto) if isinstance(target, KeepsSome) else (O0, Auto)
 
@@ -188,7 +188,7 @@ def require_groups(options: CompileOptions, target: AcceptingTarget) -> None:
 def with_defaults(options: CompileOptions, target: AcceptingTarget) -> CompileOptions:
     """The options with open choices decided: level auto orders instructions where the target can, and is level O0 for a
     target between whose layers nothing stays in a core."""
-    if isinstance(target, MovesOperands) and isinstance(options.planner, Auto):
+    if isinstance(target, MovesOperands) and not isinstance(target, KeepsSome) and isinstance(options.planner, Auto):
         options = replace(options, planner=O0())
     if options.schedule is not None:
         return options

@@ -189,9 +189,10 @@ def _op(instr: Instr, issue: IssueCost, work: _Work, rendezvous: str, starts: st
     """One instruction of which the work is known."""
     unit, cycles, flows = work
     unit = starts.partition("#")[0] or unit
-    moved = sum(destination.size_bytes for _, destination in _moves(instr)) if flows else 0
     if issue.work is not None:
         unit, cycles, flows, moved = issue.work.unit, issue.work.cycles, issue.work.flows, issue.work.moved_bytes
+    else:
+        moved = sum(destination.size_bytes for _, destination in _moves(instr)) if flows else 0
     return TimedOp(
         instr.engine, instr.opcode, issue, unit, cycles, flows, instr.reads, instr.writes, rendezvous, starts, awaits,
         instr.source, moved,

@@ -16,6 +16,7 @@ from math import ceil, prod
 from hw_models.chip import Chip
 from hw_models.cost import matrix_cycles, transfer_cycles, vector_cycles
 from hw_models.errors import size_text
+from hw_models.parts import VectorEngine
 from hw_models.routes import route
 from partitioner.context.plan_context import PlanContext
 from partitioner.footprint.footprint import Footprint, Footprints, Pieces, cut_pieces, recomputed_elements, totals
@@ -127,6 +128,7 @@ def _recompute(
 ) -> tuple[int, float]:
     """MACs for `extra` elements of the outputs of `before`, and the engines' cycles for them with all cores at work."""
     cores = chip.cores_per_cluster
+    has_vector = any(isinstance(engine, VectorEngine) for engine in chip.engines)
     total, cycles = 0, 0.0
     for layer in before:
         elements = extra[layer.output]
@@ -141,7 +143,7 @@ def _recompute(
                 multiplied_dtype(footprints.graph, anchor),
             )
             cycles += matrix_cycles(chip, ceil(elements / channels / cores), channels, each, dtype)
-        passes = len(layer.ops) - bool(each)
+        passes = len(layer.ops) - bool(each) if has_vector else 0  # else what follows is done while data move
         cycles += vector_cycles(chip, ceil(elements / cores), tensor.dtype, passes) if passes else 0.0
         total += elements * each
     return total, cycles

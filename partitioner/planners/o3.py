@@ -122,7 +122,10 @@ def _groups(
             made += group
             continue
         best = splitter.best(group)
-        prepared = search.coarsest(group, best.instances if best else 1)
+        least = best.instances if best else 1
+        prepared = search.coarsest(group, 1 if isinstance(ctx.target, KeepsSome) else least)
+        if isinstance(prepared, NoPlan) and isinstance(ctx.target, KeepsSome):
+            prepared = search.coarsest(group, least)
         if isinstance(prepared, NoPlan):
             if len(group) == 1:
                 return prepared

@@ -22,7 +22,9 @@ FREE_DIVISOR = 8
 
 def with_pins(ctx: PlanContext, plan: Plan, layout: Layout) -> Plan:
     """The plan in which constants that several instances of a group, or several layers, read stay in the staging memory
-    while there is room next to everything else."""
+    while there is room next to everything else; the plan itself where there is no such memory."""
+    if not ctx.roles.has_staging:
+        return plan
     found = _Pins(ctx, layout, [entries for entries in layout.steps if isinstance(entries, tuple)])
     steps = [step for step, entries in zip(plan.steps, layout.steps, strict=True) if isinstance(entries, tuple)]
     spans: dict[str, tuple[int, int]] = {}
