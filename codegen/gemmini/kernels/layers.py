@@ -7,7 +7,7 @@ from math import prod
 
 import numpy as np
 
-from codegen.gemmini.isa.geometry import BASE, MAIN, SCRATCHPAD, geometry_of
+from codegen.gemmini.isa.geometry import ACCUMULATOR, BASE, MAIN, SCRATCHPAD, geometry_of
 from codegen.gemmini.kernels.elements import (
     KINDS,
     MOST_SOURCES,
@@ -171,6 +171,8 @@ def is_product(graph: Graph, layer: Layer) -> bool:
 def keeps(graph: Graph, constants: Constants, maker: Layer, readers: tuple[Layer, ...], chip: Chip) -> str | None:
     """Why a layer's output does not stay in the scratchpad for these readers; None where it does."""
     made, dim = graph.by_name[maker.output], geometry_of(chip).dim
+    if not {(ACCUMULATOR, SCRATCHPAD), (SCRATCHPAD, SCRATCHPAD)} <= {(link.source, link.destination) for link in chip.links}:
+        return "the chip file has no links from the accumulator and the scratchpad through the array to the scratchpad"
     if not is_product(graph, maker) or not finish_of(graph, constants, maker).on_array:
         return f"{maker.output} is finished by the core, which has only the main memory"
     if made.shape[-1] % dim:
