@@ -123,9 +123,7 @@ def _groups(
             continue
         best = splitter.best(group)
         least = best.instances if best else 1
-        prepared = search.coarsest(group, 1 if isinstance(ctx.target, KeepsSome) else least)
-        if isinstance(prepared, NoPlan) and isinstance(ctx.target, KeepsSome):
-            prepared = search.coarsest(group, least)
+        prepared = (search.roomy if isinstance(ctx.target, KeepsSome) else search.coarsest)(group, least)
         if isinstance(prepared, NoPlan):
             if len(group) == 1:
                 return prepared

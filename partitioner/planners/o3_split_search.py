@@ -39,6 +39,10 @@ fewest instances by the footprint do not fit, scratch and weights take the room,
 cuts."""
 
 
+ROOM_DIVISOR = 4
+"""Divisor of the local memory: the part that tiles need to be large enough."""
+
+
 @dataclass(frozen=True, slots=True)
 class Prepared:
     """A group with its cut and spread. `local_bytes` are held on a core while the fullest instance runs alone."""
@@ -90,6 +94,21 @@ class SplitSearch:
         if key not in self.tried:
             self.tried[key] = catch_forbidden(lambda: self._prepare(layers, split))
         return self.tried[key]
+
+    def roomy(self, layers: tuple[Layer, ...], least: int) -> Prepared | NoPlan:
+        """The group with the fewest instances that leave at least a `ROOM_DIVISOR`-th of the local memory to tiles. For
+        targets of which inputs and outputs of a group never lie there; the footprint's number, `least`, counts these:
+        no more than twice as many are tried for room. Where none fits, the reason of the last try."""
+        room = self.ctx.roles.local_bytes - self.ctx.roles.local_bytes // ROOM_DIVISOR
+        found = self.coarsest(layers, 1)
+        if not isinstance(found, Prepared):
+            found = self.coarsest(layers, least)
+        while isinstance(found, Prepared) and found.local_bytes > room and found.group.split.instances < 2 * least:
+            finer = self.coarsest(layers, found.group.split.instances + 1)
+            if not isinstance(finer, Prepared):
+                break
+            found = finer
+        return found
 
     def coarsest(self, layers: tuple[Layer, ...], least: int = 1) -> Prepared | NoPlan:
         """The group with the fewest instances, `least` or a few more, that find room; a single layer may be cut as

@@ -49,7 +49,8 @@ def _blocks_at_once(dim: int) -> int:
     return max(1, MOVED_BYTES // dim)
 
 
-INPUT, WEIGHTS, SUMS_BUFFER, IDENTITY = "input", "weights", "sums", "identity"
+INPUT, WEIGHTS, SUMS_BUFFER = "input", "weights", "sums"
+"""Buffers of a tile. Multiples of the identity matrix follow the weights: a tile that finds these finds those."""
 
 
 def product_work(graph: Graph, layer: Layer, box: Box, chip: Chip) -> TileWork:
@@ -59,9 +60,8 @@ def product_work(graph: Graph, layer: Layer, box: Box, chip: Chip) -> TileWork:
     added = added_values(graph, layer)
     buffers = (
         TileBuffer(INPUT, SCRATCHPAD, "", dim * shape.input_rows_in_scratchpad(dim)),
-        TileBuffer(WEIGHTS, SCRATCHPAD, "", dim * shape.weight_rows(dim)),
+        TileBuffer(WEIGHTS, SCRATCHPAD, "", dim * shape.weight_rows(dim) + identity_bytes(dim, 1 + 2 * len(added))),
         TileBuffer(SUMS_BUFFER, ACCUMULATOR, "", 4 * dim * shape.sum_rows(dim)),
-        TileBuffer(IDENTITY, SCRATCHPAD, "", identity_bytes(dim, 1 + 2 * len(added))),
         *(TileBuffer(added_buffer(name), SCRATCHPAD, "", dim * shape.sum_rows(dim)) for name in added),
     )
     weights = graph.by_name[op.inputs[1]].shape
@@ -191,10 +191,16 @@ class ProductTile:
         of_terms = [factor for term in self.finish.terms for factor in digits(term.factor)]
         return tuple(dict.fromkeys((*((1,) if passes else ()), *of_terms)))
 
+    @property
+    def identities_bytes(self) -> int:
+        """Where multiples of the identity matrix begin."""
+        dim = self.geometry.dim
+        return self.offsets_bytes[WEIGHTS] + dim * self.shape.weight_rows(dim)
+
     def identity_row(self, factor: int) -> int:
         """The row where a multiple of the identity matrix begins."""
         dim = self.geometry.dim
-        return self.offsets_bytes[IDENTITY] // dim + self.factors.index(factor) * dim
+        return self.identities_bytes // dim + self.factors.index(factor) * dim
 
     @property
     def weight_row(self) -> int:
@@ -219,10 +225,16 @@ def resident_rows(place: PlacedArray, box: Box, dim: int) -> LocalRows:
 
 def product_instrs(tile: ProductTile) -> tuple[Instr, ...]:
     """Instructions of a tile."""
+    constants: tuple[Instr, ...] = ()
+    if tile.op.inputs[1] not in tile.held:
+        dim, source = tile.geometry.dim, tile.layer.name
+        constants = (
+            *load_identities(tile.factors, tile.identities_bytes, dim, tile.chip, source),
+            *_load_configuration(tile),
+            _load_weights(tile),
+        )
     return (
-        *load_identities(tile.factors, tile.offsets_bytes[IDENTITY], tile.geometry.dim, tile.chip, tile.layer.name),
-        *_load_configuration(tile),
-        *(() if tile.op.inputs[1] in tile.held else (_load_weights(tile),)),
+        *(constants or _load_configuration(tile)),
         *_input(tile),
         _execute_configuration(tile),
         _load_bias(tile),
