@@ -140,7 +140,9 @@ def reader_of(chip: Chip, target: AcceptingTarget) -> Judge:
 
 def _with_room(wants: Wants, chip: Chip) -> Wants:
     """What a target wants, on a chip where half of each memory between the main one and the cores has room for the keys
-    and values of a head."""
+    and values of a head, and of which a matrix engine multiplies blocks of its own width."""
+    if wants.group_channels:
+        wants = replace(wants, group_channels=chip.matrix.array_channels)
     if not wants.attention_width:
         return wants
     main, item_bytes = main_memory(chip), DTYPE_BYTES[wants.rounding.dtype]

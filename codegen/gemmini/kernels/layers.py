@@ -43,10 +43,16 @@ from partitioner.ir.target import Pass, TileBuffer, TileLoad, TileWork
 
 INT8, FLOAT = "int8", "float32"
 PRODUCTS = ("conv", "matmul")
+BLOCK = 16
+"""Output channels at whose multiples products are cut."""
+
+LARGEST_UNCUT = 64
+"""Most output channels of a group that is not cut, where they are no whole blocks."""
+
 WINDOWS = ("max_pool", "average_pool", "pad")
 OPERATORS: Mapping[str, str] = {
-    "conv": "On the array: int8 by constant int8 weights, one group, sums in int32 with an int32 bias. On the core: "
-    "those with one channel per group, as means are.",
+    "conv": "On the array: int8 by constant int8 weights, sums in int32 with an int32 bias; groups narrower than the "
+    "array are made one, with weights of zero between them. On the core: means, as those with one channel per group.",
     "max_pool": "On the core, in float32, over images.",
     "average_pool": "On the core, in float32, over images without padding.",
     "pad": "On the core, in float32, with a constant.",
@@ -128,11 +134,6 @@ def _product_refusal(graph: Graph, op: Op, constants: Constants) -> str | None:
         return f"{x.name} has {len(x.shape)} axes; convolutions are over images"
     if is_depthwise(graph, op):
         return inexact(graph, constants, op)
-    if op.kind == "conv" and int(op.number("groups")) > 1:
-        return (
-            f"a convolution with {int(op.number('groups'))} groups of several channels; those of one group, and of one "
-            "channel per group, are computed"
-        )
     if op.kind == "matmul" and (len(weights.shape) != 2 or len(x.shape) < 2):
         return f"{weights.name} has {len(weights.shape)} axes; the array takes a matrix"
     return None
@@ -168,9 +169,13 @@ def is_product(graph: Graph, layer: Layer) -> bool:
 
 
 def granularity(graph: Graph, layer: Layer) -> tuple[int, ...]:
-    """Products are cut anywhere but inside blocks of channels; what the core computes is not cut."""
-    rank = len(graph.by_name[layer.output].shape)
-    return (*(1,) * (rank - 1), 16) if is_product(graph, layer) else (0,) * rank
+    """Products are cut anywhere but inside blocks of channels and small groups; what the core computes is not cut."""
+    shape = graph.by_name[layer.output].shape
+    if not is_product(graph, layer):
+        return (0,) * len(shape)
+    anchor = layer.anchor(graph)
+    each = shape[-1] // int(anchor.number("groups")) if anchor.kind == "conv" else shape[-1]
+    return (*(1,) * (len(shape) - 1), each if each <= LARGEST_UNCUT and each % BLOCK else BLOCK)
 
 
 def work(graph: Graph, layer: Layer, box: Box, chip: Chip) -> TileWork:

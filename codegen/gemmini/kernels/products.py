@@ -202,10 +202,11 @@ def ambiguous(shape: ProductShape, whole: ProductShape) -> bool:
 
 def _configuration(tile: ProductTile) -> tuple[Instr, ...]:
     shape, source = tile.shape, tile.layer.name
-    depth, channels = shape.depth, shape.all_channels
+    rows, channels = shape.taps * shape.depth, shape.all_channels
+    patch, stride = shape.patch_pixels, shape.input_channels
     load = (
-        once("config_ld", state=0, pixels_per_row=1, block_rows=shape.patch_pixels, scale=1.0, stride=depth),
-        once("config_ld", state=1, pixels_per_row=1, block_rows=shape.taps * depth, scale=1.0, stride=channels),
+        once("config_ld", state=0, pixels_per_row=1, block_rows=patch, scale=1.0, stride=stride),
+        once("config_ld", state=1, pixels_per_row=1, block_rows=rows, scale=1.0, stride=channels),
         once("config_ld", state=2, pixels_per_row=1, block_rows=0, scale=1.0, stride=0),
     )
     execute = (once("config_ex", weight_stationary=1, a_stride=_pixel_axes(shape)[-1].step("a"), c_stride=1),)
@@ -264,8 +265,12 @@ def _load_weights(tile: ProductTile) -> Instr:
     box = (*full_box(tile.graph.by_name[name].shape[:-1]), shape.channels)
     rows = shape.taps * shape.depth
     dram = _address(tile, name, box)
-    stream = _moves("mvin2", rows, shape.all_channels, shape.out_channels, dim, _blocks_at_once(dim), (), dram,
-                    tile.weight_row, rows)  # fmt: skip
+    stream: tuple[Item, ...] = ()
+    for run in shape.runs(dim):
+        groups, columns = (1, run.count * run.each) if run.dense(dim) else (run.count, run.each)
+        around = (box_loop(groups, dram=run.each, row=run.blocks_each(dim) * rows),)
+        stream += _moves("mvin2", rows, shape.all_channels, columns, dim, _blocks_at_once(dim), around,
+                         dram + run.first, tile.weight_row + run.block * rows, rows)  # fmt: skip
     writes = (_local(tile, SCRATCHPAD, WEIGHTS, shape.weight_rows(dim)),)
     cycles = rows * shape.out_channels / _bandwidth(tile, SCRATCHPAD)
     reads = _main_regions(tile, name, box)
@@ -279,26 +284,29 @@ def _bandwidth(tile: ProductTile, memory: str) -> float:
 def _load_input(tile: ProductTile) -> Instr:
     """The patch: its padding as zeros, then its pixels."""
     shape, dim, name = tile.shape, tile.geometry.dim, tile.op.inputs[0]
-    rows, columns, depth = shape.row_span, shape.column_span, shape.depth
+    rows, columns, channels = shape.row_span, shape.column_span, shape.input_channels
     image = rows.patch * columns.patch
+    dense = shape.group_count == 1 or shape.depth % dim == 0
+    groups, depth = (1, shape.group_count * shape.depth) if dense else (shape.group_count, shape.depth)
 
     def part(first_row: int, height: int, first_column: int, width: int, dram: int) -> tuple[Item, ...]:
         """Rows and columns of the patch, from `dram` on or as zeros."""
-        step_row = shape.input_columns * depth if dram else 0
+        step_row = shape.input_columns * channels if dram else 0
         step_image = shape.input_rows * step_row
         loops = merged(
             (
                 box_loop(shape.image_count, dram=step_image, row=image),
                 box_loop(height, dram=step_row, row=columns.patch),
-                box_loop(width, dram=depth if dram else 0, row=1),
+                box_loop(width, dram=channels if dram else 0, row=1),
             )
         )
         # The pixels of a block follow each other in the scratchpad: the last loop, if it is one over pixels.
         dense = loops[-1] if loops and loops[-1].step("row") == 1 else box_loop(1, row=1)
         around = loops[:-1] if loops and dense is loops[-1] else loops
+        each = box_loop(groups, dram=depth if dram else 0, row=shape.depth_blocks(dim) * shape.patch_pixels)
         start = tile.input_row + first_row * columns.patch + first_column
-        return _moves("mvin", dense.count, depth if dram else 0, depth, dim, _blocks_at_once(dim), around, dram, start,
-                      shape.patch_pixels)  # fmt: skip
+        return _moves("mvin", dense.count, channels if dram else 0, depth, dim, _blocks_at_once(dim), (each, *around),
+                      dram, start, shape.patch_pixels)  # fmt: skip
 
     zeros: tuple[Item, ...] = ()
     borders = (
@@ -316,7 +324,7 @@ def _load_input(tile: ProductTile) -> Instr:
         dram = _address(tile, name, box)
         stream = part(rows.before, rows.real, columns.before, columns.real, dram)
     writes = (_local(tile, SCRATCHPAD, INPUT, shape.input_rows_in_scratchpad(dim)),)
-    moved = shape.image_count * rows.real * columns.real * depth
+    moved = shape.image_count * rows.real * columns.real * groups * depth
     cycles = moved / _bandwidth(tile, SCRATCHPAD)
     reads = _main_regions(tile, name, box) if stream else ()
     return accelerator_instr("load", "mvin", (*zeros, *stream), reads, writes, cycles, tile.layer.name)
@@ -328,12 +336,12 @@ def _load_bias(tile: ProductTile) -> Instr:
     name = tile.op.inputs[3] if len(tile.op.inputs) > 3 else ""
     dram = _address(tile, name, (shape.channels,)) if name else 0
     stream: list[Item] = []
-    for first, count, columns in blocks(shape.out_channels, dim):
+    for channels in shape.blocks(dim):
         for start, number, height in blocks(shape.pixels, dim):
             loops = [
                 each
                 for each in (
-                    box_loop(count, dram=4 * dim if dram else 0, row=shape.pixels),
+                    *channels.loops({"dram": 4 if dram else 0}, {"row": shape.pixels}),
                     box_loop(number, row=height),
                 )
                 if each.count > 1
@@ -341,9 +349,9 @@ def _load_bias(tile: ProductTile) -> Instr:
             do = looped(
                 "mvin3",
                 [{"dram": each.step("dram"), "row": each.step("row")} for each in loops],
-                dram=dram + 4 * first if dram else 0,
-                row=SUMS + tile.sum_row + first // dim * shape.pixels + start,
-                columns=columns,
+                dram=dram + 4 * channels.first if dram else 0,
+                row=SUMS + tile.sum_row + channels.block * shape.pixels + start,
+                columns=channels.width,
                 rows=height,
             )
             stream += nested([each.count for each in loops], (do,))
@@ -360,13 +368,15 @@ def _compute(tile: ProductTile) -> Instr:
     patch = shape.column_span.patch
     *outer, pixels = _pixel_axes(shape)
     stream: list[Item] = []
-    for out, out_count, width in blocks(shape.out_channels, dim):
+    group_rows = shape.depth_blocks(dim) * shape.patch_pixels
+    for channels in shape.blocks(dim):
+        width = channels.width
         for deep, deep_count, depth in blocks(shape.depth, dim):
             for first, count, height in blocks(pixels.count, dim):
                 loops = [
                     each
                     for each in (
-                        box_loop(out_count, b=rows, c=shape.pixels),
+                        *channels.loops(block={"b": rows, "c": shape.pixels}, group={"a": group_rows}),
                         box_loop(shape.down.taps, b=shape.along.taps * shape.depth, a=shape.down.dilation * patch),
                         box_loop(shape.along.taps, b=shape.depth, a=shape.along.dilation),
                         box_loop(deep_count, b=depth, a=shape.patch_pixels),
@@ -376,8 +386,9 @@ def _compute(tile: ProductTile) -> Instr:
                     if each.count > 1
                 ]
                 a = tile.input_row + deep // dim * shape.patch_pixels + first * pixels.step("a")
-                b = tile.weight_row + out // dim * rows + deep
-                c = SUMS + ACCUMULATE + tile.sum_row + out // dim * shape.pixels + first
+                a += channels.group * group_rows
+                b = tile.weight_row + channels.block * rows + deep
+                c = SUMS + ACCUMULATE + tile.sum_row + channels.block * shape.pixels + first
                 body = (
                     looped(
                         "preload",
@@ -442,12 +453,12 @@ def _moves_out(
     dense = loops[-1] if loops and loops[-1].step("row") == 1 else box_loop(1, row=1, dram=0)
     around = loops[:-1] if loops and dense is loops[-1] else loops
     stream: list[Item] = []
-    for first, count, columns in blocks(shape.out_channels, dim):
+    for channels in shape.blocks(dim):
         for begin, number, height in blocks(dense.count, dim):
             all_loops = [
                 each
                 for each in (
-                    box_loop(count, dram=dim * item_bytes, row=shape.pixels),
+                    *channels.loops({"dram": item_bytes}, {"row": shape.pixels}),
                     *around,
                     box_loop(number, dram=height * dense.step("dram"), row=height),
                 )
@@ -456,9 +467,9 @@ def _moves_out(
             do = looped(
                 "mvout",
                 [{"dram": each.step("dram"), "row": each.step("row")} for each in all_loops],
-                dram=start + first * item_bytes + begin * dense.step("dram"),
-                row=flags + tile.sum_row + first // dim * shape.pixels + begin,
-                columns=columns,
+                dram=start + channels.first * item_bytes + begin * dense.step("dram"),
+                row=flags + tile.sum_row + channels.block * shape.pixels + begin,
+                columns=channels.width,
                 rows=height,
             )
             stream += nested([each.count for each in all_loops], (do,))

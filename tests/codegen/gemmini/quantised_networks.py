@@ -108,6 +108,11 @@ def separable() -> onnx.ModelProto:
     return net.model(net.rounded(net.conv(deep, 12, 18, step=0.05, each=True), 0.2))
 
 
+def grouped(channels: int, outputs: int, groups: int, **options: Any) -> onnx.ModelProto:
+    """A convolution in groups."""
+    return convolution(9, 10, channels, outputs, kernel=3, pad=1, groups=groups, **options)
+
+
 def joined() -> onnx.ModelProto:
     """Two convolutions of one value, joined, and a row of probabilities at the end."""
     net = QuantisedNetwork((2, 8, 7, 6))
