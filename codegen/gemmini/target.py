@@ -34,6 +34,7 @@ WANTS = Wants(
     sums_of_integers=True,
     int8_unit=1,
     group_channels=DEFAULT.dim,
+    int8_moves=frozenset(["Concat", "Flatten", "MaxPool", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"]),
 )
 """Forms of operators that tiles want: float32 on the core, int8 products with sums of integers on the array. Groups are
 as wide as the array of the chip."""

@@ -8,6 +8,7 @@ from math import prod
 import numpy as np
 
 from codegen.gemmini.isa.geometry import BASE, MAIN, SCRATCHPAD
+from codegen.gemmini.kernels.copies import copy_instrs, copy_work, is_joined_by_moving
 from codegen.gemmini.kernels.elements import (
     KINDS,
     MOST_SOURCES,
@@ -18,6 +19,7 @@ from codegen.gemmini.kernels.elements import (
 )
 from codegen.gemmini.kernels.exponential import softmax_refusal, softmax_streams
 from codegen.gemmini.kernels.moves import MOVES, moved_streams
+from codegen.gemmini.kernels.pools import pool_instrs, pool_work, pools_moving_out
 from codegen.gemmini.kernels.products import (
     SUMS_NAME,
     ProductTile,
@@ -53,10 +55,11 @@ WINDOWS = ("max_pool", "average_pool", "pad")
 OPERATORS: Mapping[str, str] = {
     "conv": "On the array: int8 by constant int8 weights, sums in int32 with an int32 bias; groups narrower than the "
     "array are made one, with weights of zero between them. On the core: means, as those with one channel per group.",
-    "max_pool": "On the core, in float32, over images.",
+    "max_pool": "Over images: int8 on the way out, where windows and steps are square and at most 3; else on the core, "
+    "in float32.",
     "average_pool": "On the core, in float32, over images without padding.",
     "pad": "On the core, in float32, with a constant.",
-    **dict.fromkeys(MOVES, "On the core, element by element, in float32 or int8."),
+    **dict.fromkeys(MOVES, "On the core, element by element, in float32 or int8; int8 is joined by moving in and out."),
     "softmax": "On the core, in float32, along the last axis.",
     "matmul": "On the array: int8 by a constant matrix of int8, sums in int32 with an int32 bias.",
     **dict.fromkeys(
@@ -105,8 +108,9 @@ def _types(op: Op) -> tuple[str, ...]:
 
 def _window_refusal(graph: Graph, op: Op) -> str | None:
     x = graph.by_name[op.inputs[0]]
-    if x.dtype != FLOAT or len(op.inputs) > 1:
-        return f"{x.name} is {x.dtype}; here {op.kind} takes one operand of {FLOAT}"
+    types = (FLOAT, INT8) if op.kind == "max_pool" else (FLOAT,)
+    if x.dtype not in types or len(op.inputs) > 1:
+        return f"{x.name} is {x.dtype}; here {op.kind} takes one operand of {' or '.join(types)}"
     if op.kind != "pad" and len(x.shape) != 4:
         return f"{x.name} has {len(x.shape)} axes; windows are over images"
     if op.kind == "average_pool" and any(op.ints("pads")):
@@ -171,9 +175,11 @@ def is_product(graph: Graph, layer: Layer) -> bool:
 def granularity(graph: Graph, layer: Layer) -> tuple[int, ...]:
     """Products are cut anywhere but inside blocks of channels and small groups; what the core computes is not cut."""
     shape = graph.by_name[layer.output].shape
+    anchor = layer.anchor(graph)
+    if pools_moving_out(graph, anchor):
+        return (*(1,) * (len(shape) - 1), BLOCK)
     if not is_product(graph, layer):
         return (0,) * len(shape)
-    anchor = layer.anchor(graph)
     each = shape[-1] // int(anchor.number("groups")) if anchor.kind == "conv" else shape[-1]
     return (*(1,) * (len(shape) - 1), each if each <= LARGEST_UNCUT and each % BLOCK else BLOCK)
 
@@ -181,6 +187,10 @@ def granularity(graph: Graph, layer: Layer) -> tuple[int, ...]:
 def work(graph: Graph, layer: Layer, box: Box, chip: Chip) -> TileWork:
     if is_product(graph, layer):
         return product_work(graph, layer, box, chip)
+    if pools_moving_out(graph, layer.anchor(graph)):
+        return pool_work(graph, layer, box, chip)
+    if is_joined_by_moving(graph, layer.anchor(graph)):
+        return copy_work(graph, layer, chip)
     buffer = TileBuffer("nothing", SCRATCHPAD, "", chip.memory(SCRATCHPAD).alignment_bytes)
     loads = tuple(TileLoad(name, full_box(graph.by_name[name].shape), "nothing") for name in layer.inputs(graph))
     cycles = CORE_CYCLES * max(prod(box_shape(box)), layer.anchor(graph).macs)
@@ -195,6 +205,10 @@ def instrs(
     if is_product(graph, layer):
         tile = ProductTile(graph, constants, layer, box, offsets_bytes, operands, result, chip, held)
         return product_instrs(tile)
+    if pools_moving_out(graph, layer.anchor(graph)):
+        return pool_instrs(graph, layer, box, offsets_bytes, operands, result, chip)
+    if is_joined_by_moving(graph, layer.anchor(graph)):
+        return copy_instrs(graph, layer, offsets_bytes, operands, result, chip)
     kind = layer.anchor(graph).kind
     whole = WindowLayer(graph, constants, layer, operands, result)
     if kind in (*WINDOWS, *PRODUCTS):

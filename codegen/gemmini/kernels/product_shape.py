@@ -176,11 +176,11 @@ class ProductShape:
 
     @property
     def row_span(self) -> Span:
-        return _span(self.rows, self.down, self.input_rows)
+        return span_of(self.rows, self.down, self.input_rows)
 
     @property
     def column_span(self) -> Span:
-        return _span(self.columns, self.along, self.input_columns)
+        return span_of(self.columns, self.along, self.input_columns)
 
     @property
     def patch_pixels(self) -> int:
@@ -216,7 +216,8 @@ class ProductShape:
         return self.pixels * self.out_channels * self.taps * self.depth
 
 
-def _span(outputs: tuple[int, int], window: Window, extent: int) -> Span:
+def span_of(outputs: tuple[int, int], window: Window, extent: int) -> Span:
+    """What a range of outputs reads of an axis of this extent."""
     first = outputs[0] * window.step - window.pad
     patch = (outputs[1] - outputs[0] - 1) * window.step + window.reach
     before = min(patch, max(0, -first))

@@ -43,7 +43,7 @@ MOVED_BYTES = 64
 """Bytes of a row of the main memory that one `mvin` of int8 moves at most, in blocks of columns."""
 
 
-def _blocks_at_once(dim: int) -> int:
+def blocks_at_once(dim: int) -> int:
     return max(1, MOVED_BYTES // dim)
 
 
@@ -233,7 +233,7 @@ def _address(tile: ProductTile, name: str, box: Box) -> int:
     return BASE + place.offset_bytes + start_of(box_shape(place.box), tile.graph.by_name[name].item_bytes, box)
 
 
-def _moves(
+def block_moves(
     mnemonic: str, rows: int, row_step: int, columns: int, dim: int, at_once: int, loops: tuple[BoxLoop, ...],
     dram: int, row: int, block_rows: int,
 ) -> tuple[Item, ...]:  # fmt: skip
@@ -269,7 +269,7 @@ def _load_weights(tile: ProductTile) -> Instr:
     for run in shape.runs(dim):
         groups, columns = (1, run.count * run.each) if run.dense(dim) else (run.count, run.each)
         around = (box_loop(groups, dram=run.each, row=run.blocks_each(dim) * rows),)
-        stream += _moves("mvin2", rows, shape.all_channels, columns, dim, _blocks_at_once(dim), around,
+        stream += block_moves("mvin2", rows, shape.all_channels, columns, dim, blocks_at_once(dim), around,
                          dram + run.first, tile.weight_row + run.block * rows, rows)  # fmt: skip
     writes = (_local(tile, SCRATCHPAD, WEIGHTS, shape.weight_rows(dim)),)
     cycles = rows * shape.out_channels / _bandwidth(tile, SCRATCHPAD)
@@ -305,8 +305,9 @@ def _load_input(tile: ProductTile) -> Instr:
         around = loops[:-1] if loops and dense is loops[-1] else loops
         each = box_loop(groups, dram=depth if dram else 0, row=shape.depth_blocks(dim) * shape.patch_pixels)
         start = tile.input_row + first_row * columns.patch + first_column
-        return _moves("mvin", dense.count, channels if dram else 0, depth, dim, _blocks_at_once(dim), (each, *around),
-                      dram, start, shape.patch_pixels)  # fmt: skip
+        step = channels if dram else 0
+        return block_moves("mvin", dense.count, step, depth, dim, blocks_at_once(dim), (each, *around), dram, start,
+                           shape.patch_pixels)  # fmt: skip
 
     zeros: tuple[Item, ...] = ()
     borders = (

@@ -26,7 +26,9 @@ from tests.codegen.gemmini.quantised_networks import (
     convolution,
     grouped,
     joined,
+    joined_rows,
     means_of_numbers,
+    pooled,
     probabilities,
     product,
     residual,
@@ -57,6 +59,13 @@ NETWORKS: dict[str, Callable[[], onnx.ModelProto]] = {
     "means of numbers": means_of_numbers,
     "zero points": zero_points,
     "joined": joined,
+    "joined rows": joined_rows,
+    "largest of three": lambda: pooled(kernel_shape=[3, 3], strides=[2, 2], pads=[1] * 4),
+    "largest of three below zero": lambda: pooled(relu=False, kernel_shape=[3, 3], strides=[2, 2], pads=[1, 2, 2, 1]),
+    "largest of two": lambda: pooled(kernel_shape=[2, 2], strides=[2, 2], ceil_mode=1),
+    "largest of pixels": lambda: pooled(kernel_shape=[1, 1], strides=[3, 3]),
+    "largest of five": lambda: pooled(relu=False, kernel_shape=[5, 5], strides=[1, 1], pads=[2] * 4),
+    "largest of a long image": lambda: pooled((1, 3, 4, 600), kernel_shape=[2, 2], strides=[1, 1]),
     "probabilities": lambda: probabilities((2, 3, 5, 8)),
     "far apart": lambda: probabilities((40, 16), 300.0),
     "turned": turned,
@@ -77,7 +86,7 @@ def test_a_quantised_network_holds(name: str, tmp_path: Path) -> None:
     assert judged(NETWORKS[name](), tmp_path) == ()
 
 
-@pytest.mark.parametrize("name", ["odd extents", "many channels", "joined", "narrow groups"])
+@pytest.mark.parametrize("name", ["odd extents", "many channels", "joined", "narrow groups", "largest of three"])
 @pytest.mark.commit
 def test_an_array_of_another_width(name: str, tmp_path: Path) -> None:
     path = save(NETWORKS[name](), tmp_path / "net.onnx")
@@ -119,6 +128,23 @@ def test_narrow_groups_are_made_one_up_to_the_width_of_the_array(
             wide = np.zeros((depth, 3, 3), np.int8)
             wide[first : first + channels // groups] = file[channel]
             assert np.array_equal(weights[..., channel].transpose(2, 0, 1), wide)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "by_core"),
+    [("largest of three", "max_pool", False), ("largest of a long image", "max_pool", False),
+     ("largest of five", "max_pool", True), ("joined", "concat", False), ("joined rows", "concat", False)],
+)  # fmt: skip
+def test_the_core_has_no_part_in_what_moving_does(name: str, kind: str, by_core: bool, tmp_path: Path) -> None:
+    """Maxima and joined values of int8; a sound result of the same networks is tested above."""
+    (part,) = compile_clusters(save(NETWORKS[name](), tmp_path / "net.onnx"), "gemmini", CompileOptions(O0()))
+    assert isinstance(part.made, Lowered)
+    graph = part.model.graph
+    found = [op for op in graph.ops if op.kind == kind]
+    assert {graph.by_name[value].dtype for op in found for value in (*op.inputs, *op.outputs)} == {"int8"}
+    layers = {layer.name for group in part.plan.groups for layer in group.layers if layer.anchor(graph) in found}
+    engines = {i.engine for i in part.made.program.streams[0].instrs if i.source in layers and i.opcode != "barrier"}
+    assert engines == ({"core"} if by_core else {"load", "store"})
 
 
 def brought_bytes(path: Path) -> dict[str, int]:
