@@ -13,7 +13,8 @@ Keys of a row of the JSON file:
     verified, layers                  whether all layers and outputs hold, and how many layers
     read_bytes, written_bytes         by the controllers
     core_bytes                        read and written by the core
-    published_bytes                   of the published loops, with int8 after every other layer
+    published_bytes                   of the published loops, with int8 after every other layer, as if those with groups
+                                      read and wrote each value once and no weights
     cycles, bound_cycles, core_cycles, array_cycles
 """
 
@@ -122,9 +123,10 @@ def figures(part: Compilation) -> Row:
     published = 0
     for layer in (layer for group in part.plan.groups for layer in group.layers):
         anchor, result = layer.anchor(graph), graph.by_name[layer.output]
-        if is_product(graph, layer):
-            box = full_box(graph.by_name[anchor.outputs[0]].shape)
-            published += published_bytes(product_shape(graph, anchor, box), geometry_of(chip))
+        box = full_box(graph.by_name[anchor.outputs[0]].shape)
+        shape = product_shape(graph, anchor, box) if is_product(graph, layer) else None
+        if shape is not None and shape.all_groups == 1:
+            published += published_bytes(shape, geometry_of(chip))
         elif not anchor.is_view:
             values = [graph.by_name[name] for name in layer.inputs(graph) if not graph.by_name[name].constant]
             published += sum(prod(tensor.shape) for tensor in (*values, result))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from math import ceil
 
 from hw_models.chip import Chip
-from hw_models.parts import Link
+from hw_models.parts import Link, VectorEngine
 
 
 def matrix_tiles(chip: Chip, pixels: int, channels: int) -> int:
@@ -61,7 +61,10 @@ def lookup_cycles(chip: Chip, elements: int, dtype: str) -> float:
 
 
 def inner_link(chip: Chip, memory: str) -> Link | None:
-    """The link from a memory to itself, by which data are copied inside of it; None where the vector engine copies."""
+    """The link from a memory to itself, by which data are copied inside of it where there is no vector engine; None
+    where that copies."""
+    if any(isinstance(engine, VectorEngine) for engine in chip.engines):
+        return None
     return next((link for link in chip.links if link.source == link.destination == memory), None)
 
 
@@ -72,9 +75,9 @@ def copy_engine(chip: Chip, memory: str) -> str:
 
 
 def copy_cycles(chip: Chip, memory: str, elements: int, dtype: str, item_bytes: int) -> float:
-    """Cycles to copy `elements` inside a memory of a core: by the link from the memory to itself or else by the vector
-    engine. It copies each as one of `dtype` or, where it does not compute in that type, as one of the type with the
-    most elements per cycle."""
+    """Cycles to copy `elements` inside a memory of a core: by the vector engine or, where there is none, by the link
+    from the memory to itself. The engine copies each as one of `dtype` or, where it does not compute in that type, as
+    one of the type with the most elements per cycle."""
     link = inner_link(chip, memory)
     if link is not None:
         return _link_cycles(link, elements * item_bytes, 1, 1)

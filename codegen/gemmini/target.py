@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from codegen.gemmini.emit.executable import disassemble, emit, made_for
 from codegen.gemmini.emulation.layer_reference import emulate
 from codegen.gemmini.execution import run, simulate, trace
-from codegen.gemmini.isa.geometry import ACCUMULATOR, BASE, DATA_BASE, MAIN, MAIN_BYTES, SCRATCHPAD
+from codegen.gemmini.isa.geometry import ACCUMULATOR, BASE, DATA_BASE, DEFAULT, MAIN, MAIN_BYTES, SCRATCHPAD
 from codegen.gemmini.kernels.layers import OPERATORS, fuses, granularity, instrs, keeps, refusal, work
 from codegen.gemmini.streams.instructions import BARRIER, fence
 from codegen.gemmini.timing.issue import issue_costs
@@ -33,8 +33,11 @@ WANTS = Wants(
     int8=True,
     sums_of_integers=True,
     int8_unit=1,
+    group_channels=DEFAULT.dim,
+    int8_moves=frozenset(["Concat", "Flatten", "MaxPool", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"]),
 )
-"""Forms of operators that tiles want: float32 on the core, int8 products with sums of integers on the array."""
+"""Forms of operators that tiles want: float32 on the core, int8 products with sums of integers on the array. Groups are
+as wide as the array of the chip."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -155,9 +155,9 @@ def _order_as_before(model: onnx.ModelProto, names: Sequence[str]) -> None:
 def _whole_scales(
     model: onnx.ModelProto, choice: IntegerChoice, ranges: Mapping[str, ValueRange]
 ) -> dict[str, list[dict[str, npt.NDArray[Any]]]]:
-    """Scales of weights, a little larger than necessary, of products to which a quantised value is added before anything
-    is rounded: the value's scale is then a whole number of units of the product's sums, and an array of integers can
-    add it."""
+    """Scales of weights, a little larger than necessary, of products to which a quantised value is added before
+    anything is rounded: the value's scale is then a whole number of units of the product's sums, and an array of
+    integers can add it."""
     made = {node.output[0]: node for node in model.graph.node}
     constants = constants_of(model)
     scales: dict[str, list[dict[str, npt.NDArray[Any]]]] = {}
@@ -175,8 +175,9 @@ def _whole_scales(
             least = float(np.abs(weights).max()) / MOST * given
             units = int(added / least) if least > 0 else 0
             if units >= LEAST_UNITS:
-                scale = {"scale": np.array(added / given / units, np.float32), "zero_point": np.array(0, np.int8)}
-                scales.setdefault(maker.input[1], [scale])
+                scale = np.array(added / given / units, np.float32)
+                given_to: dict[str, npt.NDArray[Any]] = {"scale": scale, "zero_point": np.array(0, np.int8)}
+                scales.setdefault(maker.input[1], [given_to])
     return scales
 
 

@@ -140,7 +140,9 @@ def reader_of(chip: Chip, target: AcceptingTarget) -> Judge:
 
 def _with_room(wants: Wants, chip: Chip) -> Wants:
     """What a target wants, on a chip where half of each memory between the main one and the cores has room for the keys
-    and values of a head."""
+    and values of a head, and of which a matrix engine multiplies blocks of its own width."""
+    if wants.group_channels:
+        wants = replace(wants, group_channels=chip.matrix.array_channels)
     if not wants.attention_width:
         return wants
     main, item_bytes = main_memory(chip), DTYPE_BYTES[wants.rounding.dtype]
@@ -155,7 +157,8 @@ def require_able(options: CompileOptions, target: Target) -> None:
     require_planner(target, options.planner)
     require_groups(options, target)
     if isinstance(target, MovesOperands) and not isinstance(options.planner, levels_of(target)):
-        names = " or ".join(kind.name for kind in levels_of(target))
+        *others, last = (kind.name for kind in levels_of(target))
+        names = f"{', '.join(others)} or {last}"
         has = f"{target.name}, whose tiles move their operands themselves"
         raise TargetError("--level", needs=f"{names} for this target", has=has)
     if options.schedule:

@@ -95,8 +95,9 @@ class Context(GraphContext[TargetT]):
     @cached_property
     def roles(self) -> MemoryRoles:
         """The roles, as for any kind of target; values stay where the target leaves results of tiles."""
-        if isinstance(self.target, KeepsSome):
-            return memory_roles(self.chip, Local(*place_of(self.chip, self.target.keeps_in, "")))
+        keeper: object = self.target
+        if isinstance(keeper, KeepsSome):
+            return memory_roles(self.chip, Local(*place_of(self.chip, keeper.keeps_in, "")))
         for layer in self.layers:
             if not layer.is_view(self.graph):
                 work = self.work(layer, full_box(self.graph.by_name[layer.output].shape))

@@ -126,7 +126,7 @@ class MoveCosts:
         return self._moved(staged_round.entry.layer.output, way, tile.box, to.box, tile.box, cores)
 
     def _moved(self, tensor: str, way: tuple[str, str], packed: Box, strided: Box, part: Box, sharers: int) -> Moved:
-        """Copies of a core: inside one memory by the engine that copies there, else over a link, each with its start-up."""
+        """Copies of a core: in a memory by the engine that copies there, else over a link, each with its start-up."""
         value = self.ctx.graph.by_name[tensor]
         key = way, value.dtype, packed, strided, part, sharers
         found = self._known.get(key)

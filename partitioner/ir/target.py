@@ -142,7 +142,9 @@ class KeepsSome(Protocol):
     def keeps_in(self) -> str:
         """The memory of a core in which values stay."""
 
-    def keeps(self, graph: Graph, constants: Constants, maker: Layer, readers: tuple[Layer, ...], chip: Chip) -> str | None:
+    def keeps(
+        self, graph: Graph, constants: Constants, maker: Layer, readers: tuple[Layer, ...], chip: Chip
+    ) -> str | None:
         """None where the output of `maker` may stay in a core for these readers, else why not, as a sentence."""
 
 

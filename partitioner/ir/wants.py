@@ -91,7 +91,10 @@ class Wants:
     an axis, 0 for any number; with `int8`, products of quantised values are products of integers of eight bits,
     else networks with such values are refused; with `sums_of_integers`, what is added to such a product is an
     integer of 32 bits, added to its sum before the scale, and all rounds to the nearest, ties to even; int8 values
-    have a multiple of `int8_unit` channels.
+    have a multiple of `int8_unit` channels; where products of int8 multiply blocks of `group_channels` channels, 0 for
+    no such blocks, groups of a convolution that are narrower are made one, with weights of zero between them, as far as
+    that makes fewer blocks, and the weights of all groups lie as those of one; ONNX operators in `int8_moves`, whose
+    results are among the elements of their operands, have int8 operands and results where these are such values.
 
     Raises TargetError for types that no graph has, or for a floating-point type that a graph does not have and that has
     no rule.
@@ -113,6 +116,8 @@ class Wants:
     int8: bool = False
     sums_of_integers: bool = False
     int8_unit: int = 2
+    group_channels: int = 0
+    int8_moves: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         for source in FLOATS:

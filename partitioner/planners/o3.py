@@ -24,10 +24,10 @@ from partitioner.ir.layers import Layer
 from partitioner.ir.plan import Plan
 from partitioner.ir.regions import Box, box_size
 from partitioner.ir.steps import MoveKind, MoveStep, RunStep, Step
+from partitioner.ir.target import KeepsSome
 from partitioner.memory.memory_plan import fit_layout
 from partitioner.memory.memory_plan_types import Layout
 from partitioner.memory.no_plan import NoPlan, catch_forbidden, reason_of, require_plan
-from partitioner.ir.target import KeepsSome
 from partitioner.ordering.cost import Capacity, InstanceGraph, InstanceNode, too_large
 from partitioner.ordering.methods import choose_order
 from partitioner.planners.o0 import plan_of, views_alone
@@ -113,7 +113,10 @@ def _groups(
     splitter = Splitter(ctx.footprints, capacity_bytes, SplitOptions(uneven=True, most_axes=2), search.granularity)
     too_much_twice = halo_veto(ctx, splitter.best)
     groups, decisions = group_layers_into_subgraphs(
-        graph, layers, splitter.best, lambda found: _ends_badly(graph, found) or _leaves(ctx, found) or too_much_twice(found)
+        graph,
+        layers,
+        splitter.best,
+        lambda found: _ends_badly(graph, found) or _leaves(ctx, found) or too_much_twice(found),
     )
     reasons = list(decisions)
     made: list[Prepared | Layer] = []

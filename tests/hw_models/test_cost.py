@@ -7,7 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hw_models.chip import Chip
-from hw_models.cost import copy_cycles, dma_cycles, matrix_cycles, matrix_tiles, transfer_cycles, vector_cycles
+from hw_models.cost import (
+    copy_cycles,
+    copy_engine,
+    dma_cycles,
+    matrix_cycles,
+    matrix_tiles,
+    transfer_cycles,
+    vector_cycles,
+)
 from hw_models.errors import ChipError
 from hw_models.loading import load_chip
 from hw_models.parts import Assumed
@@ -124,6 +132,13 @@ def test_more_vector_work_never_takes_less(elements: int, more: int, passes: int
 def test_a_copy_is_done_in_the_type_itself_or_in_the_one_of_which_most_pass() -> None:
     """The engine moves elements of a type that it does not compute in as those of its fastest."""
     rates = {rate.dtype: CHIP.vector.elements_per_cycle(rate.dtype) for rate in CHIP.vector.rates}
-    assert all(copy_cycles(CHIP, 6400, dtype) == vector_cycles(CHIP, 6400, dtype) for dtype in rates)
+    assert all(copy_cycles(CHIP, "L1", 6400, dtype, 2) == vector_cycles(CHIP, 6400, dtype) for dtype in rates)
     assert "int64" not in rates
-    assert copy_cycles(CHIP, 6400, "int64") == vector_cycles(CHIP, 6400, max(rates, key=rates.__getitem__))
+    assert copy_cycles(CHIP, "L1", 6400, "int64", 8) == vector_cycles(CHIP, 6400, max(rates, key=rates.__getitem__))
+
+
+def test_a_memory_with_a_link_to_itself_copies_by_it() -> None:
+    gemmini = load_chip("gemmini")
+    assert copy_cycles(gemmini, "scratchpad", 6400, "int8", 1) == 16 + 6400 / 16
+    assert copy_engine(gemmini, "scratchpad") == "array"
+    assert copy_engine(CHIP, "L1") == CHIP.vector.name

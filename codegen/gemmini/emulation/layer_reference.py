@@ -143,15 +143,14 @@ def _taps(at: _At, x: npt.NDArray[Any]) -> Iterator[tuple[tuple[int, int], npt.N
 
 
 def _conv(at: _At) -> Words:
-    """Tap by tap; taps in the padding are zeros. Weights of one channel per group have the channel first."""
+    """Tap by tap; taps in the padding are zeros. Weights have the input channels of one group."""
     x, weights = (at.tensor(name).astype(np.int64) for name in at.op.inputs[:2])
-    channel = at.points[:, -1]
+    channel, depth = at.points[:, -1], weights.shape[2]
+    group = channel // (weights.shape[3] // int(at.number("groups")))
+    read = group[:, None] * depth + np.arange(depth)
     sums = np.zeros(len(at.points), np.int64)
     for tap, inside, pixels in _taps(at, x):
-        if weights.ndim == 5:
-            products = pixels[np.arange(len(channel)), channel] * weights[channel, tap[0], tap[1], 0, 0]
-        else:
-            products = np.einsum("sc,cs->s", pixels, weights[tap][:, channel])
+        products = np.einsum("sc,cs->s", np.take_along_axis(pixels, read, axis=1), weights[tap][:, channel])
         sums += np.where(inside, products, 0)
     return sums
 

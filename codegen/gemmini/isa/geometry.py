@@ -25,8 +25,8 @@ SUMS_BYTES = 1 << 20
 """Bytes after the code in which sums wait for what the core does with them."""
 
 IDENTITY_OFFSET = CODE_BYTES - 8192
-"""Where in the code's room the identity matrix of the array's width lies, in programs that pass values through the array
-unchanged."""
+"""Where the identity matrix of the array's width lies in the room of the code, in programs that pass values through
+the array."""
 
 DATA_BASE = CODE_BYTES + SUMS_BYTES
 """Offset from which tensors may lie."""

@@ -127,8 +127,8 @@ OPERATIONS: tuple[RoccOperation, ...] = (
             Bits("scale", 32, 32, "float32"),
         ),
         (Bits("shift", 0, 32), Bits("c_stride", 48, 16)),
-        "set what computing does: dataflow, activation, transposes, rows from one row of A and of C to the next, the scale "
-        "of sums that are a left factor",
+        "set what computing does: dataflow, activation, transposes, rows from one row of A and of C to the next, "
+        "the scale of sums that are a left factor",
     ),
     _config(
         "config_ld",

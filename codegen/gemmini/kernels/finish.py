@@ -32,8 +32,8 @@ class AddedTerm:
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """How sums become the result: `terms` are added, all is scaled once, with or without Relu, on the array; or the core
-    does what follows the products."""
+    """How sums become the result: `terms` are added, all is scaled once, with or without Relu, on the array; or the
+    core does what follows the products."""
 
     on_array: bool
     relu: bool = False
@@ -48,6 +48,7 @@ def finish_of(graph: Graph, constants: Constants, layer: Layer) -> Finish:
     """How the sums of a product layer become its result."""
     anchor, epilogue = layer.anchor(graph), layer.epilogue(graph)
     scale = constants.get(graph.by_name[anchor.inputs[2]].constant or "")
+    groups = int(anchor.number("groups")) if anchor.kind == "conv" else 1
     if scale is None or scale.size != 1 or not epilogue or not _rounds(epilogue[-1]):
         return BY_CORE
     factor = float(scale.reshape(-1)[0])
@@ -55,7 +56,7 @@ def finish_of(graph: Graph, constants: Constants, layer: Layer) -> Finish:
     relu = kinds[-1:] == ["relu"]
     terms = [_term(graph, op, factor) for op in epilogue[: len(kinds) - int(relu)]]
     found = [term for term in terms if term is not None]
-    if len(found) < len(terms) or len({term.name for term in found}) < len(found):
+    if len(found) < len(terms) or len({term.name for term in found}) < len(found) or (found and groups > 1):
         return BY_CORE
     return Finish(True, relu, factor, tuple(found))
 

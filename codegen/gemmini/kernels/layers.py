@@ -8,6 +8,7 @@ from math import prod
 import numpy as np
 
 from codegen.gemmini.isa.geometry import ACCUMULATOR, BASE, MAIN, SCRATCHPAD, geometry_of
+from codegen.gemmini.kernels.copies import copy_instrs, copy_work, is_joined_by_moving
 from codegen.gemmini.kernels.elements import (
     KINDS,
     MOST_SOURCES,
@@ -19,6 +20,7 @@ from codegen.gemmini.kernels.elements import (
 from codegen.gemmini.kernels.exponential import softmax_refusal, softmax_streams
 from codegen.gemmini.kernels.finish import finish_of
 from codegen.gemmini.kernels.moves import MOVES, moved_streams
+from codegen.gemmini.kernels.pools import pool_instrs, pool_work, pools_moving_out
 from codegen.gemmini.kernels.products import (
     SUMS_NAME,
     ProductTile,
@@ -44,14 +46,21 @@ from partitioner.ir.target import Pass, TileBuffer, TileLoad, TileWork
 
 INT8, FLOAT = "int8", "float32"
 PRODUCTS = ("conv", "matmul")
+BLOCK = 32
+"""Output channels at whose multiples products are cut: whole blocks of both builds that have chip files."""
+
+LARGEST_UNCUT = 64
+"""Most output channels of a group that is not cut, where they are no whole blocks."""
+
 WINDOWS = ("max_pool", "average_pool", "pad")
 OPERATORS: Mapping[str, str] = {
-    "conv": "On the array: int8 by constant int8 weights, one group, sums in int32 with an int32 bias. On the core: "
-    "those with one channel per group, as means are.",
-    "max_pool": "On the core, in float32, over images.",
+    "conv": "On the array: int8 by constant int8 weights, sums in int32 with an int32 bias; groups narrower than the "
+    "array are made one, with weights of zero between them. On the core: means, as those with one channel per group.",
+    "max_pool": "Over images: int8 on the way out, where windows and steps are square and at most 3; else on the core, "
+    "in float32.",
     "average_pool": "On the core, in float32, over images without padding.",
     "pad": "On the core, in float32, with a constant.",
-    **dict.fromkeys(MOVES, "On the core, element by element, in float32 or int8."),
+    **dict.fromkeys(MOVES, "On the core, element by element, in float32 or int8; int8 is joined by moving in and out."),
     "softmax": "On the core, in float32, along the last axis.",
     "matmul": "On the array: int8 by a constant matrix of int8, sums in int32 with an int32 bias.",
     **dict.fromkeys(
@@ -100,8 +109,9 @@ def _types(op: Op) -> tuple[str, ...]:
 
 def _window_refusal(graph: Graph, op: Op) -> str | None:
     x = graph.by_name[op.inputs[0]]
-    if x.dtype != FLOAT or len(op.inputs) > 1:
-        return f"{x.name} is {x.dtype}; here {op.kind} takes one operand of {FLOAT}"
+    types = (FLOAT, INT8) if op.kind == "max_pool" else (FLOAT,)
+    if x.dtype not in types or len(op.inputs) > 1:
+        return f"{x.name} is {x.dtype}; here {op.kind} takes one operand of {' or '.join(types)}"
     if op.kind != "pad" and len(x.shape) != 4:
         return f"{x.name} has {len(x.shape)} axes; windows are over images"
     if op.kind == "average_pool" and any(op.ints("pads")):
@@ -129,11 +139,6 @@ def _product_refusal(graph: Graph, op: Op, constants: Constants) -> str | None:
         return f"{x.name} has {len(x.shape)} axes; convolutions are over images"
     if is_depthwise(graph, op):
         return inexact(graph, constants, op)
-    if op.kind == "conv" and int(op.number("groups")) > 1:
-        return (
-            f"a convolution with {int(op.number('groups'))} groups of several channels; those of one group, and of one "
-            "channel per group, are computed"
-        )
     if op.kind == "matmul" and (len(weights.shape) != 2 or len(x.shape) < 2):
         return f"{weights.name} has {len(weights.shape)} axes; the array takes a matrix"
     return None
@@ -171,30 +176,59 @@ def is_product(graph: Graph, layer: Layer) -> bool:
 def keeps(graph: Graph, constants: Constants, maker: Layer, readers: tuple[Layer, ...], chip: Chip) -> str | None:
     """Why a layer's output does not stay in the scratchpad for these readers; None where it does."""
     made, dim = graph.by_name[maker.output], geometry_of(chip).dim
-    if not {(ACCUMULATOR, SCRATCHPAD), (SCRATCHPAD, SCRATCHPAD)} <= {(link.source, link.destination) for link in chip.links}:
+    if not {(ACCUMULATOR, SCRATCHPAD), (SCRATCHPAD, SCRATCHPAD)} <= {
+        (link.source, link.destination) for link in chip.links
+    }:
         return "the chip file has no links from the accumulator and the scratchpad through the array to the scratchpad"
     if not is_product(graph, maker) or not finish_of(graph, constants, maker).on_array:
         return f"{maker.output} is finished by the core, which has only the main memory"
-    if made.shape[-1] % dim:
-        return f"{maker.output} has {made.shape[-1]} channels, which are no whole blocks of {dim}"
+    if not _whole_blocks(graph, maker.anchor(graph), dim):
+        return (
+            f"{maker.output} has {made.shape[-1]} channels, or groups of channels, which are no whole blocks of {dim}"
+        )
     for reader in readers:
         if not is_product(graph, reader):
-            return f"{reader.name} is computed by the core, which has only the main memory"
+            return f"{reader.name} is no product on the array, so it reads the main memory"
+        if not _whole_blocks(graph, reader.anchor(graph), dim) and int(reader.anchor(graph).number("groups")) > 1:
+            return f"{reader.name} has groups of channels that are no whole blocks of {dim}"
         terms = {term.name for term in finish_of(graph, constants, reader).terms}
         if maker.output not in (reader.anchor(graph).inputs[0], *terms):
             return f"{maker.output} is added by the core, since its scale is no whole number of units of the sums"
     return None
 
 
+def _whole_blocks(graph: Graph, anchor: Op, dim: int) -> bool:
+    """Whether the result's channels, in each group, are whole blocks, and so are the operand's where there are groups;
+    and whether cuts lie between blocks."""
+    groups = int(anchor.number("groups")) if anchor.kind == "conv" else 1
+    made, read = (graph.by_name[name].shape[-1] // groups for name in (anchor.outputs[0], anchor.inputs[0]))
+    return made % dim == 0 and (groups == 1 or read % dim == 0) and _cut(made) % dim == 0
+
+
 def granularity(graph: Graph, layer: Layer) -> tuple[int, ...]:
-    """Products are cut anywhere but inside blocks of channels; what the core computes is not cut."""
-    rank = len(graph.by_name[layer.output].shape)
-    return (*(1,) * (rank - 1), 16) if is_product(graph, layer) else (0,) * rank
+    """Products are cut anywhere but inside blocks of channels and small groups; what the core computes is not cut."""
+    shape = graph.by_name[layer.output].shape
+    anchor = layer.anchor(graph)
+    if pools_moving_out(graph, anchor):
+        return (*(1,) * (len(shape) - 1), BLOCK)
+    if not is_product(graph, layer):
+        return (0,) * len(shape)
+    each = shape[-1] // int(anchor.number("groups")) if anchor.kind == "conv" else shape[-1]
+    return (*(1,) * (len(shape) - 1), _cut(each))
+
+
+def _cut(channels: int) -> int:
+    """Multiples at which the output channels of a group are cut."""
+    return channels if channels <= LARGEST_UNCUT and channels % BLOCK else BLOCK
 
 
 def work(graph: Graph, layer: Layer, box: Box, chip: Chip) -> TileWork:
     if is_product(graph, layer):
         return product_work(graph, layer, box, chip)
+    if pools_moving_out(graph, layer.anchor(graph)):
+        return pool_work(graph, layer, box, chip)
+    if is_joined_by_moving(graph, layer.anchor(graph)):
+        return copy_work(graph, layer, chip)
     buffer = TileBuffer("nothing", SCRATCHPAD, "", chip.memory(SCRATCHPAD).alignment_bytes)
     loads = tuple(TileLoad(name, full_box(graph.by_name[name].shape), "nothing") for name in layer.inputs(graph))
     cycles = CORE_CYCLES * max(prod(box_shape(box)), layer.anchor(graph).macs)
@@ -209,6 +243,10 @@ def instrs(
     if is_product(graph, layer):
         tile = ProductTile(graph, constants, layer, box, offsets_bytes, operands, result, chip, held)
         return product_instrs(tile)
+    if pools_moving_out(graph, layer.anchor(graph)):
+        return pool_instrs(graph, layer, box, offsets_bytes, operands, result, chip)
+    if is_joined_by_moving(graph, layer.anchor(graph)):
+        return copy_instrs(graph, layer, offsets_bytes, operands, result, chip)
     kind = layer.anchor(graph).kind
     whole = WindowLayer(graph, constants, layer, operands, result)
     if kind in (*WINDOWS, *PRODUCTS):

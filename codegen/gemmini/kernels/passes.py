@@ -21,7 +21,6 @@ from codegen.gemmini.streams.streams import Item, looped, nested, once
 from hw_models.chip import Chip
 from isched.program.program import Instr, Region
 
-
 MOST_FACTOR = 127
 """Largest factor of one pass: an element of the matrix has eight bits."""
 
@@ -38,9 +37,7 @@ def identity_bytes(dim: int, matrices: int = 1) -> int:
     return matrices * dim * dim
 
 
-def load_identities(
-    factors: Sequence[int], offset_bytes: int, dim: int, chip: Chip, source: str
-) -> tuple[Instr, ...]:
+def load_identities(factors: Sequence[int], offset_bytes: int, dim: int, chip: Chip, source: str) -> tuple[Instr, ...]:
     """Instructions that bring the identity matrix to the scratchpad, times each of different factors from 1 to 127, one
     after the other. The matrix lies among the code, of which programs do not speak; moving in multiplies it."""
     instrs: list[Instr] = []

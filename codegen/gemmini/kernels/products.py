@@ -26,8 +26,8 @@ from codegen.gemmini.isa.geometry import (
 from codegen.gemmini.isa.operations import ACCUMULATE, FULL_WIDTH, GARBAGE
 from codegen.gemmini.isa.operations import ACCUMULATOR as SUMS
 from codegen.gemmini.kernels.elements import chain_of, element_stream, source_place
-from codegen.gemmini.kernels.loops import BoxLoop, blocks, box_loop, merged, start_of, strides
 from codegen.gemmini.kernels.finish import AddedTerm, Finish, added_values, finish_of
+from codegen.gemmini.kernels.loops import BoxLoop, blocks, box_loop, merged, start_of, strides
 from codegen.gemmini.kernels.passes import digits, identity_bytes, load_identities, passed
 from codegen.gemmini.kernels.product_shape import ProductShape, product_shape
 from codegen.gemmini.streams.instructions import accelerator_instr, core_instr, fence
@@ -45,7 +45,7 @@ MOVED_BYTES = 64
 """Bytes of a row of the main memory that one `mvin` of int8 moves at most, in blocks of columns."""
 
 
-def _blocks_at_once(dim: int) -> int:
+def blocks_at_once(dim: int) -> int:
     return max(1, MOVED_BYTES // dim)
 
 
@@ -266,10 +266,10 @@ def _input(tile: ProductTile) -> tuple[Instr, ...]:
     """What brings the patch, where it is not there."""
     if tile.reads_in_place or _patch_is_held(tile):
         return ()
-    moved, zeros = _padding(tile), ()
     if not tile.input_stays:
         return (_load_input(tile),)
-    if moved:
+    zeros: tuple[Instr, ...] = ()
+    if moved := _padding(tile):
         writes = (_local(tile, SCRATCHPAD, INPUT, tile.shape.input_rows_in_scratchpad(tile.geometry.dim)),)
         zeros = (accelerator_instr("load", "mvin", moved, (), writes, 1.0, tile.layer.name),)
     return (*zeros, *_pass_input(tile))
@@ -277,10 +277,11 @@ def _input(tile: ProductTile) -> tuple[Instr, ...]:
 
 def _load_configuration(tile: ProductTile) -> tuple[Instr, ...]:
     shape, source = tile.shape, tile.layer.name
-    depth, channels = shape.depth, shape.all_channels
+    rows, channels = shape.taps * shape.depth, shape.all_channels
+    patch, stride = shape.patch_pixels, shape.input_channels
     load = (
-        once("config_ld", state=0, pixels_per_row=1, block_rows=shape.patch_pixels, scale=1.0, stride=depth),
-        once("config_ld", state=1, pixels_per_row=1, block_rows=shape.taps * depth, scale=1.0, stride=channels),
+        once("config_ld", state=0, pixels_per_row=1, block_rows=patch, scale=1.0, stride=stride),
+        once("config_ld", state=1, pixels_per_row=1, block_rows=rows, scale=1.0, stride=channels),
         once("config_ld", state=2, pixels_per_row=1, block_rows=0, scale=1.0, stride=0),
     )
     return (accelerator_instr("load", "config_ld", load, (), (), 1.0, source),)
@@ -309,7 +310,7 @@ def _address(tile: ProductTile, name: str, box: Box) -> int:
     return BASE + place.offset_bytes + start_of(box_shape(place.box), tile.graph.by_name[name].item_bytes, box)
 
 
-def _moves(
+def block_moves(
     mnemonic: str, rows: int, row_step: int, columns: int, dim: int, at_once: int, loops: tuple[BoxLoop, ...],
     dram: int, row: int, block_rows: int,
 ) -> tuple[Item, ...]:  # fmt: skip
@@ -341,8 +342,12 @@ def _load_weights(tile: ProductTile) -> Instr:
     box = (*full_box(tile.graph.by_name[name].shape[:-1]), shape.channels)
     rows = shape.taps * shape.depth
     dram = _address(tile, name, box)
-    stream = _moves("mvin2", rows, shape.all_channels, shape.out_channels, dim, _blocks_at_once(dim), (), dram,
-                    tile.weight_row, rows)  # fmt: skip
+    stream: tuple[Item, ...] = ()
+    for run in shape.runs(dim):
+        groups, columns = (1, run.count * run.each) if run.dense(dim) else (run.count, run.each)
+        around = (box_loop(groups, dram=run.each, row=run.blocks_each(dim) * rows),)
+        stream += block_moves("mvin2", rows, shape.all_channels, columns, dim, blocks_at_once(dim), around,
+                         dram + run.first, tile.weight_row + run.block * rows, rows)  # fmt: skip
     writes = (_local(tile, SCRATCHPAD, WEIGHTS, shape.weight_rows(dim)),)
     cycles = rows * shape.out_channels / _bandwidth(tile, SCRATCHPAD)
     reads = _main_regions(tile, name, box)
@@ -357,23 +362,26 @@ def _patch_part(
     tile: ProductTile, first_row: int, height: int, first_column: int, width: int, dram: int
 ) -> tuple[Item, ...]:
     """Rows and columns of the patch, from `dram` on or as zeros."""
-    shape, dim, depth = tile.shape, tile.geometry.dim, tile.shape.depth
+    shape, dim, channels = tile.shape, tile.geometry.dim, tile.shape.input_channels
     patch = _patch_rows(shape, tile.offsets_bytes[INPUT] // dim)
-    step_row = shape.input_columns * depth if dram else 0
+    dense_groups = shape.group_count == 1 or shape.depth % dim == 0
+    groups, depth = (1, shape.group_count * shape.depth) if dense_groups else (shape.group_count, shape.depth)
+    step_row = shape.input_columns * channels if dram else 0
     step_image = shape.input_rows * step_row
     loops = merged(
         (
             box_loop(shape.image_count, dram=step_image, row=patch.image),
             box_loop(height, dram=step_row, row=patch.row),
-            box_loop(width, dram=depth if dram else 0, row=1),
+            box_loop(width, dram=channels if dram else 0, row=1),
         )
     )
     # The pixels of a block follow each other in the scratchpad: the last loop, if it is one over pixels.
     dense = loops[-1] if loops and loops[-1].step("row") == 1 else box_loop(1, row=1)
     around = loops[:-1] if loops and dense is loops[-1] else loops
+    each = box_loop(groups, dram=depth if dram else 0, row=shape.depth_blocks(dim) * patch.block)
     start = patch.first + first_row * patch.row + first_column
-    return _moves("mvin", dense.count, depth if dram else 0, depth, dim, _blocks_at_once(dim), around, dram, start,
-                  patch.block)  # fmt: skip
+    return block_moves("mvin", dense.count, channels if dram else 0, depth, dim, blocks_at_once(dim), (each, *around),
+                       dram, start, patch.block)  # fmt: skip
 
 
 def _padding(tile: ProductTile) -> tuple[Item, ...]:
@@ -402,7 +410,7 @@ def _load_input(tile: ProductTile) -> Instr:
         dram = _address(tile, name, box)
         stream = _patch_part(tile, rows.before, rows.real, columns.before, columns.real, dram)
     writes = (_local(tile, SCRATCHPAD, INPUT, shape.input_rows_in_scratchpad(dim)),)
-    moved = shape.image_count * rows.real * columns.real * shape.depth
+    moved = shape.image_count * rows.real * columns.real * shape.group_count * shape.depth
     cycles = moved / _bandwidth(tile, SCRATCHPAD)
     reads = _main_regions(tile, name, box) if stream else ()
     return accelerator_instr("load", "mvin", (*_padding(tile), *stream), reads, writes, cycles, tile.layer.name)
@@ -424,7 +432,8 @@ def _pass_input(tile: ProductTile) -> tuple[Instr, ...]:
     first = held.first, patch.first + rows.before * patch.row + columns.before
     block = box_loop(1, a=held.block, c=patch.block)
     regions = resident_regions(place, box), (_local(tile, SCRATCHPAD, INPUT, shape.input_rows_in_scratchpad(dim)),)
-    return passed(axes, shape.depth, block, first, [tile.identity_row(1)], dim, {"scale": 1.0}, regions, tile.layer.name)
+    channels = shape.group_count * shape.depth
+    return passed(axes, channels, block, first, [tile.identity_row(1)], dim, {"scale": 1.0}, regions, tile.layer.name)
 
 
 def resident_regions(place: PlacedArray, box: Box) -> tuple[Region, ...]:
@@ -439,12 +448,12 @@ def _load_bias(tile: ProductTile) -> Instr:
     name = tile.op.inputs[3] if len(tile.op.inputs) > 3 else ""
     dram = _address(tile, name, (shape.channels,)) if name else 0
     stream: list[Item] = []
-    for first, count, columns in blocks(shape.out_channels, dim):
+    for channels in shape.blocks(dim):
         for start, number, height in blocks(shape.pixels, dim):
             loops = [
                 each
                 for each in (
-                    box_loop(count, dram=4 * dim if dram else 0, row=shape.pixels),
+                    *channels.loops({"dram": 4 if dram else 0}, {"row": shape.pixels}),
                     box_loop(number, row=height),
                 )
                 if each.count > 1
@@ -452,9 +461,9 @@ def _load_bias(tile: ProductTile) -> Instr:
             do = looped(
                 "mvin3",
                 [{"dram": each.step("dram"), "row": each.step("row")} for each in loops],
-                dram=dram + 4 * first if dram else 0,
-                row=SUMS + tile.sum_row + first // dim * shape.pixels + start,
-                columns=columns,
+                dram=dram + 4 * channels.first if dram else 0,
+                row=SUMS + tile.sum_row + channels.block * shape.pixels + start,
+                columns=channels.width,
                 rows=height,
             )
             stream += nested([each.count for each in loops], (do,))
@@ -471,13 +480,15 @@ def _compute(tile: ProductTile) -> Instr:
     held = tile.input_rows
     *outer, pixels = _pixel_axes(shape, held)
     stream: list[Item] = []
-    for out, out_count, width in blocks(shape.out_channels, dim):
+    group_rows = shape.depth_blocks(dim) * held.block
+    for channels in shape.blocks(dim):
+        width = channels.width
         for deep, deep_count, depth in blocks(shape.depth, dim):
             for first, count, height in blocks(pixels.count, dim):
                 loops = [
                     each
                     for each in (
-                        box_loop(out_count, b=rows, c=shape.pixels),
+                        *channels.loops(block={"b": rows, "c": shape.pixels}, group={"a": group_rows}),
                         box_loop(shape.down.taps, b=shape.along.taps * shape.depth, a=shape.down.dilation * held.row),
                         box_loop(shape.along.taps, b=shape.depth, a=shape.along.dilation * held.column),
                         box_loop(deep_count, b=depth, a=held.block),
@@ -487,8 +498,9 @@ def _compute(tile: ProductTile) -> Instr:
                     if each.count > 1
                 ]
                 a = held.first + deep // dim * held.block + first * pixels.step("a")
-                b = tile.weight_row + out // dim * rows + deep
-                c = SUMS + ACCUMULATE + tile.sum_row + out // dim * shape.pixels + first
+                a += channels.group * group_rows
+                b = tile.weight_row + channels.block * rows + deep
+                c = SUMS + ACCUMULATE + tile.sum_row + channels.block * shape.pixels + first
                 body = (
                     looped(
                         "preload",
@@ -502,7 +514,7 @@ def _compute(tile: ProductTile) -> Instr:
                     ),
                 )  # fmt: skip
                 stream += nested([each.count for each in loops], body)
-    factor = (_local(tile, SCRATCHPAD, INPUT, shape.input_rows_in_scratchpad(dim)),)
+    factor: tuple[Region, ...] = (_local(tile, SCRATCHPAD, INPUT, shape.input_rows_in_scratchpad(dim)),)
     if tile.reads_in_place:
         factor = resident_regions(tile.operands[tile.op.inputs[0]], shape.input_box())
     reads = (*factor, _local(tile, SCRATCHPAD, WEIGHTS, shape.weight_rows(dim)))
@@ -547,7 +559,7 @@ def _bring(tile: ProductTile, name: str, held: LocalRows, writes: tuple[Region, 
             box_loop(shape.out_columns, dram=pixel))  # fmt: skip
     around, dense = _by_rows(axes)
     config = once("config_ld", state=0, pixels_per_row=1, block_rows=held.block, scale=1.0, stride=dense.step("dram"))
-    stream = _moves("mvin", dense.count, dense.step("dram"), shape.out_channels, dim, _blocks_at_once(dim), around,
+    stream = block_moves("mvin", dense.count, dense.step("dram"), shape.out_channels, dim, blocks_at_once(dim), around,
                     _address(tile, name, tile.box), held.first, held.block)  # fmt: skip
     cycles = shape.pixels * shape.out_channels / _bandwidth(tile, SCRATCHPAD)
     reads, source = _main_regions(tile, name, tile.box), tile.layer.name
@@ -558,8 +570,8 @@ def _bring(tile: ProductTile, name: str, held: LocalRows, writes: tuple[Region, 
 
 
 def _by_rows(axes: Sequence[BoxLoop]) -> tuple[tuple[BoxLoop, ...], BoxLoop]:
-    """Loops over pixels that lie one after the other in local memory, with what each adds to rows: those around, and the
-    last one, over rows without a gap."""
+    """Loops over pixels that lie one after the other in local memory, with what each adds to rows: those around, and
+    the last one, over rows without a gap."""
     counts = [each.count for each in axes]
     steps = [1] * len(axes)
     for position in range(len(axes) - 2, -1, -1):
@@ -624,12 +636,12 @@ def _moves_out(
     shape, dim = tile.shape, tile.geometry.dim
     around, dense = _by_rows(axes)
     stream: list[Item] = []
-    for first, count, columns in blocks(shape.out_channels, dim):
+    for channels in shape.blocks(dim):
         for begin, number, height in blocks(dense.count, dim):
             all_loops = [
                 each
                 for each in (
-                    box_loop(count, dram=dim * item_bytes, row=shape.pixels),
+                    *channels.loops({"dram": item_bytes}, {"row": shape.pixels}),
                     *around,
                     box_loop(number, dram=height * dense.step("dram"), row=height),
                 )
@@ -638,9 +650,9 @@ def _moves_out(
             do = looped(
                 "mvout",
                 [{"dram": each.step("dram"), "row": each.step("row")} for each in all_loops],
-                dram=start + first * item_bytes + begin * dense.step("dram"),
-                row=flags + tile.sum_row + first // dim * shape.pixels + begin,
-                columns=columns,
+                dram=start + channels.first * item_bytes + begin * dense.step("dram"),
+                row=flags + tile.sum_row + channels.block * shape.pixels + begin,
+                columns=channels.width,
                 rows=height,
             )
             stream += nested([each.count for each in all_loops], (do,))

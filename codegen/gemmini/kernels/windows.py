@@ -72,7 +72,7 @@ def is_depthwise(graph: Graph, op: Op) -> bool:
 def inexact(graph: Graph, constants: Constants, op: Op) -> str | None:
     """Why sums of a convolution of one channel each are not exact in float32; None where they are."""
     weights = constants[graph.by_name[op.inputs[1]].constant or ""].astype(np.int64)
-    most = 128 * np.abs(weights).reshape(len(weights), -1).sum(axis=1)
+    most = 128 * np.abs(weights).sum(axis=(0, 1, 2))
     if len(op.inputs) > 3:
         most = most + np.abs(constants[graph.by_name[op.inputs[3]].constant or ""].astype(np.int64))
     if int(most.max()) < EXACT:
@@ -205,8 +205,8 @@ def _window_rows(
         inner = (x[0], x[1], x[2][1:])
         counts = (r1 - r0, c1 - c0, channels)
         if op.kind == "conv":
-            w = layer.at(op.inputs[1], (0, *tap, 0, 0), (1, 0, 0, 0, 0))
-            weight = (w[0], w[1], (0, 0, w[2][0]))
+            w = layer.at(op.inputs[1], (*tap, 0, 0), (0, 0, 0, 1))
+            weight = (w[0], w[1], (0, 0, w[2][3]))
             yield from combined(counts, (("multiply", 1, 2), ("add", 0, 3)), (to, inner, weight, to))
         else:
             step = "larger" if op.kind == "max_pool" else "add"

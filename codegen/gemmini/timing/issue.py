@@ -60,6 +60,8 @@ class _Issuing:
     strides: list[int] = field(default_factory=lambda: [0, 0, 0])
     narrow: list[int] = field(default_factory=lambda: [0, 0, 0])
     b_rows: int = 0
+    pool: tuple[int, int] = (0, 0)
+    """Rows that each instruction moves out, and local rows that it reads beyond them; of pools."""
 
     def cost(self, instr: Instr) -> IssueCost:
         if self.program.is_barrier(instr):
@@ -92,7 +94,9 @@ class _Issuing:
                 case "config_ex":
                     does = does or "config_ex"
                 case "config_st":
-                    does = "mvout"
+                    does, outputs = "mvout", int(fields["pool_out_rows"]) * int(fields["pool_out_columns"])
+                    more = outputs * (int(fields["pool_size"]) ** 2 - 1)
+                    self.pool = (outputs, more) if fields["pool_stride"] else (0, 0)
                 case "preload":
                     does, self.b_rows = COMPUTE, int(fields["b_rows"]) if fields["b_row"] != GARBAGE else 1
                 case "compute_preloaded" | "compute_accumulated":
@@ -117,10 +121,11 @@ class _Issuing:
         """Requests, bytes, beats and rows of one instruction that moves."""
         fields = {name: int(value) for name, value in found.fields}
         dim = geometry_of(self.chip).dim
-        rows, columns, blocks = fields["rows"], fields["columns"], -(-fields["columns"] // dim)
+        rows, columns, blocks, more = fields["rows"], fields["columns"], -(-fields["columns"] // dim), 0
         state = STATES.get(found.operation.mnemonic)
         if state is None:
             size, repeated = columns * (4 if fields["row"] & FULL_WIDTH else 1), 0
+            rows, more = self.pool if self.pool[0] else (rows, 0)
         elif not fields["dram"]:
             return {"rows": rows * blocks}
         else:
@@ -129,7 +134,7 @@ class _Issuing:
         moved = rows - repeated
         beat, request = beat_bytes(self.chip), self.chip.dma.max_linear_bytes
         return {"requests": moved * -(-size // request), "moved": moved * size, "beats": moved * -(-size // beat),
-                "rows": repeated * blocks}  # fmt: skip
+                "rows": repeated * blocks + more}  # fmt: skip
 
 
 def beat_bytes(chip: Chip) -> int:

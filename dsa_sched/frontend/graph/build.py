@@ -337,12 +337,13 @@ class _Builder:
 
     def _conv(self, op: Operation) -> None:
         x, y = self.placed(op.inputs[0]), self.declare(op.outputs[0])
-        weights, groups = self.source.constants[op.inputs[1]], op.integer("groups")
+        weights = self.source.constants[op.inputs[1]]
+        groups = 1 if self.wants.group_channels else op.integer("groups")
         axes = weight_axes(weights.ndim, self.wants.weights)
         said = partial(_weights_term, weights.shape, groups, axes)
         arrange = partial(device_weights, groups=groups, axes=axes)
         name = self.constant(op.inputs[1], op.name, arrange, axes if groups == 1 else (), said, self.dtype(op))
-        operands = [x, PlacedOperand(name, weights.shape, axes)]
+        operands = [x, PlacedOperand(name, weights.shape, axes, groups)]
         operands += self._vectors(op, weights.shape[0])
         macs = prod(y.shape) * prod(weights.shape[1:])
         self.add(op, operands, (y,), op.attributes, macs)

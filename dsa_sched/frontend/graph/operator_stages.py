@@ -35,11 +35,13 @@ READABLE_REDUCTIONS = {"rv0": "ry", "rv1": "rx", "k": "k"}
 
 @dataclass(frozen=True, slots=True)
 class PlacedOperand:
-    """One operand or result: its name in the graph, its ONNX shape, and the ONNX axis that each device axis holds."""
+    """One operand or result: its name in the graph, its ONNX shape, and the ONNX axis that each device axis holds. The
+    weights of `groups` lie one group after the other."""
 
     name: str
     shape: tuple[int, ...]
     axes: Axes
+    groups: int = 1
 
     @property
     def device_shape(self) -> tuple[int, ...]:
@@ -202,7 +204,7 @@ def _placed(
         axes = output_axes if len(indices) == len(output_axes) else row_major(len(indices))
         return Access(inner[access.tensor], tuple(indices[axis] for axis in axes))
     if op.kind == "conv" and access.tensor == "1":
-        return Access(operand.name, _weight_indices(indices, op.integer("groups"), operand))
+        return Access(operand.name, _weight_indices(indices, operand))
     if op.kind == "scale_shift" and access.tensor == "1":
         return Access(operand.name, indices[:1])
     return Access(operand.name, tuple(indices[axis] for axis in operand.axes))
@@ -219,17 +221,17 @@ def _renamed(index: Index, names: Mapping[str, str]) -> Index:
     return index
 
 
-def _weight_indices(indices: tuple[Index, ...], groups: int, weights: PlacedOperand) -> tuple[Index, ...]:
+def _weight_indices(indices: tuple[Index, ...], weights: PlacedOperand) -> tuple[Index, ...]:
     """[f, rc, ry, rx] in the order of the weights' axes; of several groups the group first, then f inside it.
 
     That is the whole axis when a group has several outputs: a box that cuts a group reads all its weights.
     """
     output, *others = indices
-    if groups == 1:
+    if weights.groups == 1:
         return tuple(indices[axis] for axis in weights.axes)
     if not isinstance(output, Linear) or not output.terms:
         raise ValueError(f"weights of a grouped convolution indexed by {output}")
-    per_group = weights.shape[0] // groups
+    per_group = weights.shape[0] // weights.groups
     group, inside = (output, Linear()) if per_group == 1 else (Grouped(output.terms[0][0], per_group, 1), Full())
     by_axis = (inside, *others)
     return (group, *(by_axis[axis] for axis in weights.axes))

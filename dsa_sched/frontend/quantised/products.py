@@ -192,11 +192,12 @@ def product_of(network: Network, node: Node, wants: Wants) -> IntegerProduct | N
         product = _matrix(node, weights, grid, bias)
     product = product and replace(product, unit=wants.int8_unit)
     if product is None or rest is None:
-        return product
+        return product and _in_blocks(product, wants.group_channels)
     across = node.op_type == "Gemm" and node.integer("transB", 0)
     more = rest.transpose(1, 0) if across else rest
     sums, most = _sums(more, product.is_conv)
-    return replace(product, rest=more, sums=product.sums + sums, most=product.most + most)
+    product = replace(product, rest=more, sums=product.sums + sums, most=product.most + most)
+    return _in_blocks(product, wants.group_channels)
 
 
 def of_numbers_because(left: Grid, right: HeldIntegers, shape: Shape, unit: int) -> str:
@@ -246,6 +247,37 @@ def _convolution(
     )
     sums, most = _sums(weights, is_conv=True)
     return IntegerProduct(outputs, weights, grid.scale, sums, most, _spread(bias, outputs), settings, groups)
+
+
+def _in_blocks(product: IntegerProduct, block: int) -> IntegerProduct:
+    """The product with groups made one, as many as leave the fewest blocks of `block` input by `block` output channels;
+    0 leaves all groups."""
+    if product.groups == 1 or product.weights is None or not block:
+        return product
+    groups, (outputs, inputs) = product.groups, product.weights.shape[:2]
+
+    def blocks(together: int) -> int:
+        return groups // together * ceil(together * inputs / block) * ceil(together * outputs / groups / block)
+
+    together = min((number for number in range(1, groups + 1) if groups % number == 0), key=blocks)
+    left = groups // together
+    settings = tuple((name, left if name == "group" else value) for name, value in product.convolution)
+    weights, rest = (each and _spread_groups(each, left, together) for each in (product.weights, product.rest))
+    return replace(product, groups=left, convolution=settings, weights=weights, rest=rest)
+
+
+def _spread_groups(weights: TracedArray, groups: int, together: int) -> TracedArray:
+    """Weights (outputs, inputs, kernel...) of as many `groups`, each of which was `together` ones: zeros in the input
+    channels of the others."""
+    outputs, inputs, *kernel = weights.shape
+    each = outputs // groups // together
+    # The weights of an old group are followed by zeros for one more than all of them: each lies one further on.
+    apart = weights.reshape(groups, together, 1, -1).pad(0, 0, together, 0)
+    apart = apart.reshape(groups, together * (together + 1), -1)
+    parts = apart.transpose(1, 0, 2).take(range(together * together))
+    parts = parts.reshape(together, together, groups, each, inputs, *kernel)
+    order = (2, 0, 3, 1, 4, *range(5, 5 + len(kernel)))
+    return parts.transpose(*order).reshape(outputs, together * inputs, *kernel)
 
 
 def average_of(network: Network, node: Node, wants: Wants) -> IntegerProduct | None:

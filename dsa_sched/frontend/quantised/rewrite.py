@@ -178,6 +178,8 @@ class _Rewrite:
         self.absorbed: set[str] = set()
         """Results of nodes that others compute too."""
         self.narrowed: dict[str, str] = {}
+        self.selected: set[str] = set()
+        """Values of int8 among which operators have selected, or which they have moved."""
         self.numbers: set[str] = set()
 
     def rewritten(self) -> Network:
@@ -252,7 +254,7 @@ class _Rewrite:
         if channel_extent(shape, q in self.maps) % self.wants.int8_unit == 0:
             free = grid.offset == 0 and q not in self.network.outputs
             narrow = self._narrow(chain, name, rounding, q if free else f"{q}::int8")
-            if not free:
+            if not free or narrow in self.selected:
                 self._says(narrow, Origin(q, np.ones(1), np.full(1, float(grid.offset))))
             self.held[q] = self._of_file("", narrow, dtype)
         else:
@@ -552,6 +554,8 @@ class _Rewrite:
         last = reader_of(self.network, pool.outputs[0], QUANTISE) if pool else None
         if dequantise is None or pool is None or last is None or any(pool.outputs[1:]):
             return False
+        if pool.op_type in self.wants.int8_moves:
+            return False
         grids = [grid_of(self.network, each) for each in (dequantise, last)]
         if not all(each is not None and each.same(grid) for each in grids):
             return False
@@ -609,9 +613,7 @@ class _Rewrite:
             known = [part for part in parts if part is not None]
             if len(known) < len(parts) or not all(part.grid.same(known[0].grid) for part in known):
                 return None
-            operands = tuple(part.floats for part in known)
-            moved = self._emit(chain, "Concat", operands, f"{name}::integers", self.network.shape(name), node.settings)
-            self.sources[name] = HeldIntegers(moved, "", known[0].grid, all(part.exact for part in known))
+            self.sources[name] = self._selected(chain, node, known)
             return self.sources[name]
         if node.op_type in ("Mul", "Div") and (found := self._times_number(node)):
             source = self._source(chain, found[0])
@@ -625,9 +627,23 @@ class _Rewrite:
         source = self._source(chain, node.inputs[0])
         if source is None or not source.grid.uniform or (node.op_type in MAXIMA and source.grid.step < 0):
             return None
-        moved = self._moved(chain, node, source.floats, f"{name}::integers")
-        self.sources[name] = HeldIntegers(moved, "", source.grid, source.exact and exact)
+        self.sources[name] = self._selected(chain, node, [source])
         return self.sources[name]
+
+    def _selected(self, chain: Chain, node: Node, operands: Sequence[HeldIntegers]) -> HeldIntegers:
+        """What an operator makes of integers on one grid, in the order of its first inputs: of int8 where the target
+        does that, else of floats."""
+        name, shape, grid = node.outputs[0], self.network.shape(node.outputs[0]), operands[0].grid
+        exact = all(operand.exact for operand in operands) and node.op_type not in AVERAGES
+        further, floats = node.inputs[len(operands) :], f"{name}::integers"
+        if exact and node.op_type in self.wants.int8_moves and all(operand.narrow for operand in operands):
+            inputs = (*(operand.narrow for operand in operands), *further)
+            narrow = self._emit(chain, node.op_type, inputs, f"{name}::int8", shape, node.settings, dtype=INT8)
+            self.narrowed[floats] = narrow
+            self.selected.add(narrow)
+            return HeldIntegers(self._emit(chain, WIDEN, (narrow,), floats, shape), narrow, grid)
+        inputs = (*(operand.floats for operand in operands), *further)
+        return HeldIntegers(self._emit(chain, node.op_type, inputs, floats, shape, node.settings), "", grid, exact)
 
     def _times_number(self, node: Node) -> tuple[str, TracedArray] | None:
         """The value that a node multiplies by one constant number, or divides by it, and the factor."""

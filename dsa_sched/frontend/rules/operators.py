@@ -148,9 +148,8 @@ def _require_computable(writer: Writer, node: Node, lost: set[str]) -> None:
         # Constants may be: a list of no axes, or the factors of a Resize that has extents.
         if name and name not in writer.constants and 0 in writer.values[name].shape:
             raise Refusal(f"{name} is empty ({shape_text(writer.values[name].shape)})")
-    integers = (
-        writer.network.numbers if node.op_type not in (*OF_INTEGERS, "Reshape") else {*node.inputs, *node.outputs}
-    )
+    moves = (*OF_INTEGERS, "Reshape", *writer.wants.int8_moves)
+    integers = writer.network.numbers if node.op_type not in moves else {*node.inputs, *node.outputs}
     for name in node.outputs:
         if name and writer.values[name].dtype not in FLOATING and name not in integers:
             raise Refusal(f"{name} is {_type_name(writer.values[name].dtype)}; only floating-point values are computed")

@@ -108,6 +108,31 @@ def separable() -> onnx.ModelProto:
     return net.model(net.rounded(net.conv(deep, 12, 18, step=0.05, each=True), 0.2))
 
 
+def grouped(channels: int, outputs: int, groups: int, **options: Any) -> onnx.ModelProto:
+    """A convolution in groups."""
+    return convolution(9, 10, channels, outputs, kernel=3, pad=1, groups=groups, **options)
+
+
+def pooled(shape: tuple[int, ...] = (2, 20, 11, 14), relu: bool = True, **options: Any) -> onnx.ModelProto:
+    """Maxima of a convolution's result and of what is joined with it, of which many are below zero without Relu."""
+    net = QuantisedNetwork(shape)
+    x = net.rounded("x", STEP)
+    made = net.conv(x, shape[1], 24)
+    made = net.rounded(net.node("Relu", made) if relu else made, 0.1)
+    largest = net.rounded(net.node("MaxPool", made, **options), 0.1)
+    return net.model(net.rounded(net.conv(largest, 24, 8, step=0.1), 0.5))
+
+
+def joined_rows() -> onnx.ModelProto:
+    """Results joined along rows and along columns, of which the last are wider than what is moved at once."""
+    net = QuantisedNetwork((1, 8, 7, 33))
+    x = net.rounded("x", STEP)
+    parts = [net.rounded(net.conv(x, 8, 20, size, pad=size // 2), 0.1) for size in (1, 3)]
+    both = net.rounded(net.node("Concat", parts[0], parts[1], parts[0], axis=2), 0.1)
+    both = net.rounded(net.node("Concat", both, both, axis=3), 0.1)
+    return net.model(net.rounded(net.conv(both, 20, 8, 3, step=0.1), 0.5))
+
+
 def joined() -> onnx.ModelProto:
     """Two convolutions of one value, joined, and a row of probabilities at the end."""
     net = QuantisedNetwork((2, 8, 7, 6))

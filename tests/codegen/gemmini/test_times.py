@@ -31,7 +31,9 @@ CHIP = load_chip("gemmini")
 LATENCY = 100
 
 
-@pytest.mark.parametrize("name", ["odd extents", "a scale per channel", "residual", "separable"])
+@pytest.mark.parametrize(
+    "name", ["odd extents", "a scale per channel", "residual", "separable", "largest of a long image"]
+)
 def test_a_program_and_its_machine_code_have_one_clock(name: str, tmp_path: Path) -> None:
     """Worked out from the streams of the program, and from the bytes alone."""
     (part,) = compile_clusters(save(NETWORKS[name](), tmp_path / "net.onnx"), "gemmini", CompileOptions(O0()))
