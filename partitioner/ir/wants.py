@@ -91,7 +91,8 @@ class Wants:
     an axis, 0 for any number; with `int8`, products of quantised values are products of integers of eight bits,
     else networks with such values are refused; with `sums_of_integers`, what is added to such a product is an
     integer of 32 bits, added to its sum before the scale, and all rounds to the nearest, ties to even; int8 values
-    have a multiple of `int8_unit` channels.
+    have a multiple of `int8_unit` channels; with `arithmetic_choices`, choices and truth values of numbers are
+    arithmetic, as they always are where numbers have a narrow range.
 
     Raises TargetError for types that no graph has, or for a floating-point type that a graph does not have and that has
     no rule.
@@ -113,6 +114,7 @@ class Wants:
     int8: bool = False
     sums_of_integers: bool = False
     int8_unit: int = 2
+    arithmetic_choices: bool = False
 
     def __post_init__(self) -> None:
         for source in FLOATS:

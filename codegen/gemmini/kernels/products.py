@@ -84,7 +84,7 @@ def product_work(graph: Graph, layer: Layer, box: Box, chip: Chip) -> TileWork:
     channels = shape.channels
     loads = [
         TileLoad(op.inputs[0], shape.input_box(), INPUT),
-        TileLoad(op.inputs[1], (*full_box(weights[:-1]), channels), WEIGHTS),
+        TileLoad(op.inputs[1], _weights_box(shape, weights), WEIGHTS),
     ]
     for name in op.inputs[2:]:
         extent = graph.by_name[name].shape[0]
@@ -93,6 +93,11 @@ def product_work(graph: Graph, layer: Layer, box: Box, chip: Chip) -> TileWork:
         if name not in op.inputs:
             loads.append(TileLoad(name, _part(graph, name, box), SUMS_BUFFER))
     return TileWork(buffers, (Pass(tuple(loads)),), SUMS_BUFFER, (("array", _array_cycles(shape, geometry)),))
+
+
+def _weights_box(shape: ProductShape, weights: tuple[int, ...]) -> Box:
+    """The part of the second factor, of all its extents, that a tile reads."""
+    return (*shape.matrices, *full_box(weights[len(shape.matrices) : -1]), shape.channels)
 
 
 def _part(graph: Graph, name: str, box: Box) -> Box:
@@ -111,23 +116,25 @@ def _array_cycles(shape: ProductShape, geometry: ArrayGeometry) -> float:
 
 
 def _row_blocks(shape: ProductShape, dim: int) -> int:
-    return sum(number for _, number, _ in blocks(_pixel_axes(shape)[-1].count, dim)) * prod(
-        each.count for each in _pixel_axes(shape)[:-1]
-    )
+    axes = _pixel_axes(shape, dim)
+    return sum(number for _, number, _ in blocks(axes[-1].count, dim)) * prod(each.count for each in axes[:-1])
 
 
-def _pixel_axes(shape: ProductShape) -> tuple[BoxLoop, ...]:
-    """Loops over the pixels of a tile, with what they add to rows of the input patch and of the sums; at least one."""
+def _pixel_axes(shape: ProductShape, dim: int) -> tuple[BoxLoop, ...]:
+    """Loops over the pixels of a tile, with what they add to rows of the input patch, of the weights and of the sums;
+    at least one, the last of which has the same weights for all."""
     patch_rows, patch_columns = shape.row_span.patch, shape.column_span.patch
     per_image = shape.out_rows * shape.out_columns
+    steps = {"a": patch_rows * patch_columns, "b": shape.rows_of_matrix(dim), "c": per_image}
     axes = merged(
         (
-            box_loop(shape.image_count, a=patch_rows * patch_columns, c=per_image),
+            *shape.image_loops(shape.input_images, **steps),
             box_loop(shape.out_rows, a=shape.down.step * patch_columns, c=shape.out_columns),
             box_loop(shape.out_columns, a=shape.along.step, c=1),
         )
     )
-    return axes if axes and axes[-1].step("c") == 1 else (*axes, box_loop(1, a=1, c=1))
+    is_dense = axes and axes[-1].step("c") == 1 and not axes[-1].step("b")
+    return axes if is_dense else (*axes, box_loop(1, a=1, c=1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +215,11 @@ def _configuration(tile: ProductTile) -> tuple[Instr, ...]:
         once("config_ld", state=1, pixels_per_row=1, block_rows=shape.taps * depth, scale=1.0, stride=channels),
         once("config_ld", state=2, pixels_per_row=1, block_rows=0, scale=1.0, stride=0),
     )
-    execute = (once("config_ex", weight_stationary=1, a_stride=_pixel_axes(shape)[-1].step("a"), c_stride=1),)
+    execute = (
+        once(
+            "config_ex", weight_stationary=1, a_stride=_pixel_axes(shape, tile.geometry.dim)[-1].step("a"), c_stride=1
+        ),
+    )
     return (
         accelerator_instr("load", "config_ld", load, (), (), 1.0, source),
         accelerator_instr("array", "config_ex", execute, (), (), 1.0, source),
@@ -261,13 +272,19 @@ def _moves(
 
 def _load_weights(tile: ProductTile) -> Instr:
     shape, dim, name = tile.shape, tile.geometry.dim, tile.op.inputs[1]
-    box = (*full_box(tile.graph.by_name[name].shape[:-1]), shape.channels)
+    extents = tile.graph.by_name[name].shape
+    box = _weights_box(shape, extents)
     rows = shape.taps * shape.depth
     dram = _address(tile, name, box)
-    stream = _moves("mvin2", rows, shape.all_channels, shape.out_channels, dim, _blocks_at_once(dim), (), dram,
-                    tile.weight_row, rows)  # fmt: skip
+    steps = strides(extents, 1)
+    matrices, row = [], shape.rows_of_matrix(dim)
+    for (low, high), step in reversed(tuple(zip(shape.matrices, steps, strict=False))):
+        matrices.append(box_loop(high - low, dram=step, row=row))
+        row *= high - low
+    stream = _moves("mvin2", rows, shape.all_channels, shape.out_channels, dim, _blocks_at_once(dim),
+                    merged(matrices[::-1]), dram, tile.weight_row, rows)  # fmt: skip
     writes = (_local(tile, SCRATCHPAD, WEIGHTS, shape.weight_rows(dim)),)
-    cycles = rows * shape.out_channels / _bandwidth(tile, SCRATCHPAD)
+    cycles = shape.matrix_count * rows * shape.out_channels / _bandwidth(tile, SCRATCHPAD)
     reads = _main_regions(tile, name, box)
     return accelerator_instr("load", "mvin2", stream, reads, writes, cycles, tile.layer.name)
 
@@ -288,7 +305,7 @@ def _load_input(tile: ProductTile) -> Instr:
         step_image = shape.input_rows * step_row
         loops = merged(
             (
-                box_loop(shape.image_count, dram=step_image, row=image),
+                *shape.image_loops(shape.input_images, dram=step_image, row=image),
                 box_loop(height, dram=step_row, row=columns.patch),
                 box_loop(width, dram=depth if dram else 0, row=1),
             )
@@ -358,7 +375,7 @@ def _compute(tile: ProductTile) -> Instr:
     shape, dim = tile.shape, tile.geometry.dim
     rows = shape.taps * shape.depth
     patch = shape.column_span.patch
-    *outer, pixels = _pixel_axes(shape)
+    *outer, pixels = _pixel_axes(shape, dim)
     stream: list[Item] = []
     for out, out_count, width in blocks(shape.out_channels, dim):
         for deep, deep_count, depth in blocks(shape.depth, dim):

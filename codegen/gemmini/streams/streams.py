@@ -39,9 +39,9 @@ Placed = tuple[str, Operand]
 """Type and address of an element in the main memory."""
 
 TYPES = ("float32", "int8", "int32")
-STEPS = ("multiply", "add", "subtract", "divide", "smaller", "larger", "nearest", "power")
+STEPS = ("multiply", "add", "subtract", "divide", "smaller", "larger", "nearest", "power", "root")
 """What one step makes of two numbers in float32; `nearest` makes the nearest int32 of the first alone, ties to even;
-`power` makes two to the power of the first, which is a whole number from -126 to 127."""
+`power` makes two to the power of the first, which is a whole number from -126 to 127; `root` its square root."""
 
 ROUNDINGS = ("nearest", "truncate")
 
@@ -63,6 +63,45 @@ class Elements:
         return len(self.constants) + len(self.sources) + len(self.steps)
 
 
+INTEGER_FUNCTIONS: Mapping[str, int] = {
+    **dict.fromkeys(("add", "sub", "mul", "and", "or", "xor", "min", "max"), 2),
+    **dict.fromkeys(("equal", "less", "greater", "less_equal", "greater_equal"), 2),
+    **dict.fromkeys(("copy", "not", "neg", "abs", "truth"), 1),
+    "where": 3,
+}
+"""Functions of integers, with their numbers of operands. Comparisons make 1 or 0, `not` turns one into the other, and
+`where` takes its second operand where the first is not 0, else the third."""
+
+
+@dataclass(frozen=True, slots=True)
+class Integers:
+    """One int32, at the address `result`, that the core makes of int32 values: a function of INTEGER_FUNCTIONS, which
+    wraps around."""
+
+    function: str
+    sources: tuple[Operand, ...]
+    result: Operand
+
+
+@dataclass(frozen=True, slots=True)
+class RowCopy:
+    """A row of a table, copied by the core to the address `result`. The int32 at the address `index` is its number
+    among `rows` rows, which begin `pitch_bytes` apart; a negative one counts from the end, and one that is still
+    outside is the nearest end. A row is `count` items of four bytes or of one."""
+
+    index: Operand
+    table: int
+    result: Operand
+    rows: int
+    pitch_bytes: int
+    count: int
+    item_bytes: int
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        return self.table, self.rows, self.pitch_bytes, self.count, self.item_bytes
+
+
 @dataclass(frozen=True, slots=True)
 class Loop:
     """What is done `count` times, at least once."""
@@ -71,7 +110,7 @@ class Loop:
     body: tuple[Item, ...]
 
 
-Item: TypeAlias = Do | Elements | Loop
+Item: TypeAlias = Do | Elements | Integers | RowCopy | Loop
 
 
 def once(mnemonic: str, **fields: float) -> Do:
@@ -126,6 +165,16 @@ def _flat(stream: Sequence[Item]) -> Iterator[tuple[str, int]]:
             for step, left, right in item.steps:
                 yield step, left
                 yield "with", right
+        elif isinstance(item, Integers):
+            yield "integers", len(item.sources)
+            yield item.function, len(item.result.steps)
+            for operand in (*item.sources, item.result):
+                yield from (("operand", value) for value in (operand.value, *operand.steps))
+        elif isinstance(item, RowCopy):
+            yield "row", len(item.index.steps)
+            yield from (("number", value) for value in item.numbers)
+            for operand in (item.index, item.result):
+                yield from (("operand", value) for value in (operand.value, *operand.steps))
         else:
             yield item.function, len(item.first.steps)
             for operand in (item.first, item.second):
@@ -150,10 +199,24 @@ def _read(words: Iterator[tuple[str, int]]) -> tuple[Item, ...]:
         if name == "elements":
             items.append(_elements(value, words))
             continue
-        read = [[next(words)[1] for _ in range(value + 1)] for _ in range(2)]
-        first, second = (Operand(numbers[0], tuple(numbers[1:])) for numbers in read)
+        if name == "integers":
+            function, depth = next(words)
+            *sources, result = (_operand(depth, words) for _ in range(value + 1))
+            items.append(Integers(function, tuple(sources), result))
+            continue
+        if name == "row":
+            table, *numbers = (next(words)[1] for _ in range(5))
+            index, result = (_operand(value, words) for _ in range(2))
+            items.append(RowCopy(index, table, result, *numbers))
+            continue
+        first, second = (_operand(value, words) for _ in range(2))
         items.append(Do(name, first, second))
     return tuple(items)
+
+
+def _operand(depth: int, words: Iterator[tuple[str, int]]) -> Operand:
+    value, *steps = (next(words)[1] for _ in range(depth + 1))
+    return Operand(value, tuple(steps))
 
 
 def _elements(constants: int, words: Iterator[tuple[str, int]]) -> Elements:
@@ -162,8 +225,7 @@ def _elements(constants: int, words: Iterator[tuple[str, int]]) -> Elements:
     placed: list[Placed] = []
     for _ in range(sources + 1):
         dtype, depth = next(words)
-        numbers = [next(words)[1] for _ in range(depth + 1)]
-        placed.append((dtype, Operand(numbers[0], tuple(numbers[1:]))))
+        placed.append((dtype, _operand(depth, words)))
     made = []
     for _ in range(steps):
         step, left = next(words)
@@ -173,4 +235,14 @@ def _elements(constants: int, words: Iterator[tuple[str, int]]) -> Elements:
 
 def dynamic_count(stream: Sequence[Item]) -> int:
     """Number of the accelerator's instructions, and of elements, that are executed."""
-    return sum(item.count * dynamic_count(item.body) if isinstance(item, Loop) else 1 for item in stream)
+    return sum(map(_count, stream))
+
+
+def _count(item: Item) -> int:
+    match item:
+        case Loop():
+            return item.count * dynamic_count(item.body)
+        case RowCopy():
+            return item.count
+        case _:
+            return 1
