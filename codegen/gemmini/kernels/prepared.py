@@ -14,7 +14,7 @@ from codegen.gemmini.isa.geometry import BASE, MAIN
 from codegen.gemmini.kernels.elements import Placed
 from codegen.gemmini.kernels.loops import BoxLoop, merged
 from codegen.gemmini.kernels.windows import combined
-from codegen.gemmini.streams.instructions import core_instr
+from codegen.gemmini.streams.instructions import core_instr, fence
 from codegen.gemmini.streams.streams import INTEGER_FUNCTIONS, Integers, Item, Operand, RowCopy, nested
 from hw_models.chip import Chip
 from isched.program.program import Instr, Region
@@ -36,7 +36,7 @@ def preparation_instrs(graph: Graph, op: Op, places: Mapping[str, int], chip: Ch
         tuple(Region(MAIN, places[name], graph.by_name[name].size_bytes) for name in dict.fromkeys(names))
         for names in (op.inputs, op.outputs)
     )
-    return (core_instr("integers", tuple(_stream(graph, op, at)), reads, writes, op.name),)
+    return (fence(op.name), core_instr("elements", tuple(_stream(graph, op, at)), reads, writes, op.name))
 
 
 def refused_preparation(graph: Graph, op: Op, chip: Chip) -> str | None:

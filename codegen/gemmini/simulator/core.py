@@ -89,7 +89,9 @@ KEY_MOVE: Final = 10
 NOTED, OPEN = 0, 1
 """Places in the state of noting: number of notes, key of the last one while it goes on."""
 
-SINCE_COUNT, SINCE_EXTRA, SINCE_FLOATS, SINCE_PC = 2, 3, 4, 5
+SINCE_COUNT, SINCE_EXTRA, SINCE_WORK, SINCE_PC = 2, 3, 4, 5
+"""Since the last note: instructions, their further cycles, those that compute or load, and where they began."""
+
 READ_LOW, READ_HIGH, WRITTEN_LOW, WRITTEN_HIGH = 6, 7, 8, 9
 NOTING_WORDS: Final = 10
 LEAST_ROWS: Final = 4
@@ -471,7 +473,7 @@ def _forget(noting: Any) -> None:
 @njit(cache=True)
 def _open(key: int, again: bool, pc: int, notes: Any, noting: Any) -> Any:
     """The note that an instruction belongs to: the last one, if that has the same key and does not begin `again`."""
-    if noting[SINCE_FLOATS]:
+    if noting[SINCE_WORK]:
         _noted_core(notes, noting)
     if noting[OPEN] == key and not again:
         note = notes[noting[NOTED] - 1]
@@ -635,7 +637,7 @@ def run(
             else:
                 noting[SINCE_COUNT] += 1
                 noting[SINCE_EXTRA] += extra[n]
-                noting[SINCE_FLOATS] += n >= FIRST_FLOAT
+                noting[SINCE_WORK] += n >= FIRST_FLOAT or n == LW or n == LB
         if n < FUNCTION_COUNT:
             status = _accelerate(n, a, b, mem, known, poison, base, spad, spad_known, acc, acc_known, pe, c, scales,
                                  counts, about)  # fmt: skip

@@ -283,10 +283,13 @@ def test_choices_of_integers(tmp_path: Path) -> None:
     np.testing.assert_array_equal(found["y"], reference(model, used)[0])
 
 
+def rows_of_a_table() -> onnx.ModelProto:
+    return model_of([node("Gather", ["table", "rows"])], {"rows": np.zeros(6, np.int64)}, {"table": table(9, 4)})
+
+
 def test_rows_of_a_table(tmp_path: Path) -> None:
     """Numbers from the end too; those outside of the table are its ends, so that only the table is read."""
-    model = model_of([node("Gather", ["table", "rows"])], {"rows": np.zeros(6, np.int64)}, {"table": table(9, 4)})
-    artifact = compiled(model, tmp_path, chip="gemmini").artifact
+    artifact = compiled(rows_of_a_table(), tmp_path, chip="gemmini").artifact
     places = tuple((entry.address, entry.bytes) for entry in artifact.manifest.tensors if entry.kind != "probe")
     rows = np.array([3, -1, 8, -9, 9, -(2**31)])
     given = {address: rows.astype(np.int32).tobytes() for address in artifact.encode({"rows": np.zeros(6, np.int64)})}
