@@ -9,10 +9,10 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from codegen.gemmini.emit.integer_code import TEMPORARIES, index_code, integer_code
+from codegen.gemmini.emit.integer_code import TEMPORARIES, better_code, index_code, integer_code
 from codegen.gemmini.isa.table import instruction
 from codegen.gemmini.streams.float_registers import FLOAT_REGISTERS, float_registers
-from codegen.gemmini.streams.streams import WORD, Do, Elements, Integers, Item, Loop, Operand, RowCopy
+from codegen.gemmini.streams.streams import WORD, BestPlace, Do, Elements, Integers, Item, Loop, Operand, RowCopy
 from codegen.riscv.codec import Instruction
 
 ZERO = 0
@@ -147,6 +147,31 @@ class _Nest:
         times = Counter({name: item.count * number for name, number in _counted(looped).items()})
         return [*start, *looped], {index: item.index, result: item.result}, times + _counted(start)
 
+    def _place(
+        self, item: BestPlace, path: tuple[int, ...]
+    ) -> tuple[list[Instruction], dict[int, Operand], Counter[str]]:
+        """The place of the best value of a line: the first one, then a loop over all."""
+        line, result = (self._operand(operand, path) for operand in (item.line, item.result))
+        best, value, place, number, mask, at, counter = (self._needed() for _ in range(7))
+        start = [
+            instruction("lw", best, 0, line),
+            *(instruction("addi", register, ZERO, 0) for register in (place, number)),
+            instruction("addi", at, line, 0),
+            *constant(counter, item.count),
+        ]
+        body = [
+            instruction("lw", value, 0, at),
+            *better_code(best, value, (place, number), (mask, SPARE), (item.greatest, item.last)),
+            instruction("addi", number, number, 1),
+            *self._added(at, item.step_bytes),
+        ]
+        looped = branch_back(body, counter)
+        end = [instruction("sw", place, 0, result)]
+        times = Counter({name: item.count * number for name, number in _counted(looped).items()})
+        if looped[-1].mnemonic == "jal":  # the last pass jumps over it
+            times["jal"] -= 1
+        return [*start, *looped, *end], {line: item.line, result: item.result}, times + _counted([*start, *end])
+
     def _item(
         self, item: Item, counts: tuple[int, ...], path: tuple[int, ...]
     ) -> tuple[list[Instruction], dict[int, Operand], Counter[str]]:
@@ -162,6 +187,8 @@ class _Nest:
             return integers, dict(zip(registers, values, strict=True)), _counted(integers)
         if isinstance(item, RowCopy):
             return self._row(item, path)
+        if isinstance(item, BestPlace):
+            return self._place(item, path)
         if isinstance(item, Do):
             registers = [self._operand(operand, path) for operand in (item.first, item.second)]
             moved = dict(zip(registers, (item.first, item.second), strict=True))
@@ -230,7 +257,8 @@ class _Nest:
             code.append(instruction("fsw", last, 0, pointer))
         else:
             rounding = (NEAREST if item.rounding == "nearest" else TOWARD_ZERO,)
-            code += [instruction("fcvt.w.s", SPARE, last, *rounding), instruction("sb", SPARE, 0, pointer)]
+            store = "sb" if item.result[0] == "int8" else "sw"
+            code += [instruction("fcvt.w.s", SPARE, last, *rounding), instruction(store, SPARE, 0, pointer)]
         return code, dict(zip(registers, operands, strict=True))
 
     def _operand(self, operand: Operand, path: tuple[int, ...]) -> int:

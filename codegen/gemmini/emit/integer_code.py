@@ -52,6 +52,26 @@ def index_code(index: int, rows: int, spare: int) -> Code:
     ]
 
 
+def better_code(
+    best: int, value: int, places: tuple[int, int], masks: tuple[int, int], better: tuple[bool, bool]
+) -> Code:
+    """Code after which `best` is the better of itself and a value, which is used up; `places` are those of the best and
+    of the value. `better` is (whether the greatest is, whether the last of several is)."""
+    greatest, last = better
+    first, second = (best, value) if greatest != last else (value, best)
+    mask, spare = masks
+    place, number = places
+    return [
+        instruction("slt", mask, first, second),
+        *([instruction("xori", mask, mask, 1)] if last else []),
+        instruction("sub", mask, ZERO, mask),
+        instruction("xor", spare, number, place),
+        instruction("and", spare, spare, mask),
+        instruction("xor", place, place, spare),
+        *_chosen(mask, value, best, best),
+    ]
+
+
 def _one(name: str) -> Callable[..., Code]:
     return lambda a, b, *_: [instruction(name, a, a, b)]
 
@@ -68,6 +88,32 @@ def _chosen(mask: int, yes: int, no: int, result: int) -> Code:
 def _extreme(a: int, b: int, mask: int, least: bool) -> Code:
     first, second = (a, b) if least else (b, a)
     return [instruction("slt", mask, first, second), instruction("sub", mask, ZERO, mask), *_chosen(mask, a, b, a)]
+
+
+def _modulo(a: int, b: int, c: int, d: int) -> Code:
+    """The remainder with the sign of the divisor, which is added where the remainder has another and is not zero."""
+    return [
+        instruction("rem", a, a, b),
+        instruction("xor", c, a, b),
+        instruction("srai", c, c, SIGN),
+        instruction("sltu", d, ZERO, a),
+        instruction("sub", d, ZERO, d),
+        instruction("and", c, c, d),
+        instruction("and", c, c, b),
+        instruction("add", a, a, c),
+    ]
+
+
+def _ordered(a: int, d: int) -> Code:
+    """The magnitude, which is all bits of a float32 but its sign, negated for negative numbers."""
+    low = 64 - SIGN
+    return [
+        instruction("srai", d, a, SIGN),
+        instruction("slli", a, a, low),
+        instruction("srli", a, a, low),
+        instruction("xor", a, a, d),
+        instruction("sub", a, a, d),
+    ]
 
 
 def _absolute(a: int, d: int) -> Code:
@@ -87,7 +133,9 @@ def _compared(swapped: bool, turned: bool) -> Callable[..., Code]:
 
 
 _FUNCTIONS: Mapping[str, Callable[..., Code]] = {
-    **{name: _one(name) for name in ("add", "sub", "mul", "and", "or", "xor")},
+    **{name: _one(name) for name in ("add", "sub", "mul", "div", "and", "or", "xor")},
+    "remainder": _one("rem"),
+    "mod": _modulo,
     "min": lambda a, b, _, d: _extreme(a, b, d, True),
     "max": lambda a, b, _, d: _extreme(a, b, d, False),
     "equal": lambda a, b, *_: [instruction("sub", a, a, b), instruction("sltiu", a, a, 1)],
@@ -99,6 +147,7 @@ _FUNCTIONS: Mapping[str, Callable[..., Code]] = {
     "not": lambda a, *_: [instruction("xori", a, a, 1)],
     "neg": lambda a, *_: [instruction("sub", a, ZERO, a)],
     "abs": lambda a, _b, _c, d: _absolute(a, d),
+    "order": lambda a, _b, _c, d: _ordered(a, d),
     "truth": lambda a, *_: [instruction("sltu", a, ZERO, a)],
     "where": _where,
 }

@@ -10,7 +10,26 @@ import numpy as np
 from codegen.integers_reference import Array, Conversions, made
 from partitioner.ir.graph import Graph, Op
 
-CONVERSIONS: Conversions = {"number": lambda integers: integers.astype(np.float32)}
+
+def _ordered(numbers: Array) -> Array:
+    """The rank of a float32 among all, counted from zero; NaN lies beyond infinity."""
+    bits = numbers.astype(np.float32).view(np.uint32).astype(np.int64)
+    size = bits % (1 << 31)
+    return np.asarray(np.where(bits >= 1 << 31, -size, size))
+
+
+def _whole(numbers: Array) -> Array:
+    """Truncated toward zero; what is out of range becomes the nearest int32."""
+    limits = np.iinfo(np.int32)
+    wide = np.nan_to_num(numbers.astype(np.float64), nan=limits.max, posinf=limits.max, neginf=limits.min)
+    return np.asarray(np.clip(np.trunc(wide), limits.min, limits.max).astype(np.int64))
+
+
+CONVERSIONS: Conversions = {
+    "number": lambda integers: integers.astype(np.float32),
+    "ordered": _ordered,
+    "whole": _whole,
+}
 """An int32 becomes the nearest float32."""
 
 

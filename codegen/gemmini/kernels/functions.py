@@ -18,7 +18,7 @@ from typing import Protocol
 from partitioner.ir.graph import Op
 
 
-class Steps(Protocol):
+class StepMaker(Protocol):
     """A chain of steps that is being made."""
 
     def number(self, value: float) -> object:
@@ -53,15 +53,15 @@ TANH = (
 """Where the quotient ends, then the coefficients of P and of Q, of the highest power first."""
 
 
-def polynomial(chain: Steps, x: object, coefficients: Sequence[float]) -> object:
-    """Steps of a polynomial, of the highest power's coefficient first."""
+def polynomial(chain: StepMaker, x: object, coefficients: Sequence[float]) -> object:
+    """StepMaker of a polynomial, of the highest power's coefficient first."""
     made = chain.number(coefficients[0])
     for coefficient in coefficients[1:]:
         made = chain.step("add", chain.step("multiply", made, x), chain.number(coefficient))
     return made
 
 
-def reduced(chain: Steps, t: object) -> tuple[object, object]:
+def reduced(chain: StepMaker, t: object) -> tuple[object, object]:
     """The nearest integer n to t / ln 2, and the polynomial of the rest: exp(t) is 2^n times that."""
     n = chain.step("nearest", (scaled := chain.step("multiply", t, chain.number(LOG2_E))), scaled)
     for part in (LN2_HIGH, LN2_LOW):
@@ -69,7 +69,7 @@ def reduced(chain: Steps, t: object) -> tuple[object, object]:
     return n, polynomial(chain, t, EXP_TERMS)
 
 
-def _exp(chain: Steps, x: object, op: Op) -> object:
+def _exp(chain: StepMaker, x: object, op: Op) -> object:
     """By two powers of two, since n may lie outside of those of one float32."""
     del op
     t = _between(chain, x, LEAST, MOST)
@@ -80,11 +80,11 @@ def _exp(chain: Steps, x: object, op: Op) -> object:
                       chain.step("power", rest, rest))  # fmt: skip
 
 
-def _between(chain: Steps, x: object, low: float, high: float) -> object:
+def _between(chain: StepMaker, x: object, low: float, high: float) -> object:
     return chain.step("smaller", chain.step("larger", x, chain.number(low)), chain.number(high))
 
 
-def _quotient(chain: Steps, x: object, fitted: tuple[float, Sequence[float], Sequence[float]]) -> object:
+def _quotient(chain: StepMaker, x: object, fitted: tuple[float, Sequence[float], Sequence[float]]) -> object:
     """x P(x * x) / Q(x * x)."""
     end, above, below = fitted
     x = _between(chain, x, -end, end)
@@ -93,34 +93,34 @@ def _quotient(chain: Steps, x: object, fitted: tuple[float, Sequence[float], Seq
     return _between(chain, chain.step("divide", top, polynomial(chain, square, below)), -1.0, 1.0)
 
 
-def _sigmoid(chain: Steps, x: object, op: Op) -> object:
+def _sigmoid(chain: StepMaker, x: object, op: Op) -> object:
     """1 / (1 + exp(-x))."""
     made = _exp(chain, chain.step("multiply", x, chain.number(-1.0)), op)
     return chain.step("divide", chain.number(1.0), chain.step("add", made, chain.number(1.0)))
 
 
-def _leaky(chain: Steps, x: object, op: Op) -> object:
+def _leaky(chain: StepMaker, x: object, op: Op) -> object:
     below = chain.step("multiply", chain.step("smaller", x, chain.number(0.0)), chain.number(op.number("alpha")))
     return chain.step("add", chain.step("larger", x, chain.number(0.0)), below)
 
 
-def _hard_sigmoid(chain: Steps, x: object, op: Op) -> object:
+def _hard_sigmoid(chain: StepMaker, x: object, op: Op) -> object:
     line = chain.step("multiply", x, chain.number(op.number("alpha")))
     return _between(chain, chain.step("add", line, chain.number(op.number("beta"))), 0.0, 1.0)
 
 
-def _hard_swish(chain: Steps, x: object, op: Op) -> object:
+def _hard_swish(chain: StepMaker, x: object, op: Op) -> object:
     """x times x / 6 + 0.5 between 0 and 1."""
     del op
     line = chain.step("add", chain.step("multiply", x, chain.number(1.0 / 6.0)), chain.number(0.5))
     return chain.step("multiply", x, _between(chain, line, 0.0, 1.0))
 
 
-def _scale_shift(chain: Steps, x: object, op: Op) -> object:
+def _scale_shift(chain: StepMaker, x: object, op: Op) -> object:
     return chain.step("add", chain.step("multiply", x, chain.operand(op.inputs[1])), chain.operand(op.inputs[2]))
 
 
-FUNCTIONS: Mapping[str, Callable[[Steps, object, Op], object]] = {
+FUNCTIONS: Mapping[str, Callable[[StepMaker, object, Op], object]] = {
     "neg": lambda chain, x, _: chain.step("multiply", x, chain.number(-1.0)),
     "abs": lambda chain, x, _: chain.step("larger", x, chain.step("multiply", x, chain.number(-1.0))),
     "sqrt": lambda chain, x, _: chain.step("root", x, x),
@@ -134,4 +134,4 @@ FUNCTIONS: Mapping[str, Callable[[Steps, object, Op], object]] = {
     "hard_swish": _hard_swish,
     "scale_shift": _scale_shift,
 }
-"""Steps of each kind of operator, from the element of its first operand."""
+"""StepMaker of each kind of operator, from the element of its first operand."""

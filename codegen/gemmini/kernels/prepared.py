@@ -11,11 +11,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 
 from codegen.gemmini.isa.geometry import BASE, MAIN
-from codegen.gemmini.kernels.elements import Placed
+from codegen.gemmini.kernels.elements import ElementPlace, Placed, element_loops
 from codegen.gemmini.kernels.loops import BoxLoop, merged
 from codegen.gemmini.kernels.windows import combined
 from codegen.gemmini.streams.instructions import core_instr, fence
-from codegen.gemmini.streams.streams import INTEGER_FUNCTIONS, Integers, Item, Operand, RowCopy, nested
+from codegen.gemmini.streams.streams import (
+    INTEGER_FUNCTIONS,
+    BestPlace,
+    Elements,
+    Integers,
+    Item,
+    Operand,
+    RowCopy,
+    nested,
+)
 from hw_models.chip import Chip
 from isched.program.program import Instr, Region
 from partitioner.ir.graph import Graph, Op
@@ -23,6 +32,8 @@ from partitioner.ir.graph import Graph, Op
 INT32_BYTES = 4
 EXTREMES: Mapping[str, str] = {"sum": "add", "greatest": "max", "least": "min"}
 """Reductions of lines, as functions of two values."""
+
+KINDS = ("words", "number", "lookup", "take", "join", "cumsum", "reduce", "ordered", "whole")
 
 Array = tuple[int, Sequence[int]]
 """Address of an int32, and bytes from one to the next along the axes of a loop."""
@@ -43,13 +54,9 @@ def refused_preparation(graph: Graph, op: Op, chip: Chip) -> str | None:
     """Why an operator is not prepared; None where it is."""
     del graph, chip
     function = dict(op.attributes).get("function", "")
-    if op.kind in ("ordered", "whole"):
-        return "it makes integers of computed numbers, which is not done here"
     if op.kind == "words" and function not in INTEGER_FUNCTIONS:
         return f"{function} of integers is not computed here"
-    if op.kind == "reduce" and function not in EXTREMES:
-        return "the place of the least or greatest integer is not computed here"
-    if op.kind not in ("lookup", "take", "number", "join", "cumsum", "words", "reduce"):
+    if op.kind not in KINDS:
         return f"{op.kind} of integers is not computed here"
     return None
 
@@ -72,6 +79,10 @@ def _stream(graph: Graph, op: Op, at: Mapping[str, int]) -> Iterator[Item]:
             yield from _joined(graph, op, at)
         case "cumsum":
             yield from _running_sums(op, at)
+        case "ordered":
+            yield from _ordered(graph, op, at)
+        case "whole":
+            yield from _whole(count, at[op.inputs[0]], out)
         case _:
             yield from _reduced(op, at)
 
@@ -142,13 +153,52 @@ def _running_sums(op: Op, at: Mapping[str, int]) -> Iterator[Item]:
     yield from integers("add", (outer, count - 1, inner), ((out, own), (added, own)), (out + step, own))
 
 
+def _ordered(graph: Graph, op: Op, at: Mapping[str, int]) -> Iterator[Item]:
+    """Integers in the order of numbers, of all of them or of those at some places."""
+    result = op.outputs[0]
+    source = at[op.inputs[0]]
+    if len(op.inputs) > 1:
+        yield from _rows(graph, op, at)
+        source = at[result]
+    own = (INT32_BYTES,)
+    yield from integers("order", (_count(graph, result),), ((source, own),), (at[result], own))
+
+
+def _whole(count: int, source: int, out: int) -> tuple[Item, ...]:
+    """Numbers without their fractions; those out of range become the nearest int32."""
+
+    def make(sources: Sequence[ElementPlace], to: ElementPlace) -> Elements:
+        return Elements((), tuple(sources), (("larger", 0, 0),), to, "truncate")
+
+    own = (INT32_BYTES,)
+    return element_loops((count,), make, (("float32", source, own), ("int32", out, own)))
+
+
+def _places(op: Op, at: Mapping[str, int], function: str) -> tuple[Item, ...]:
+    """The place of the best value of each line."""
+    outer, count, inner = _lines(op)
+    step = INT32_BYTES * inner
+    axes = (BoxLoop(outer, (("line", step * count), ("out", step))),
+            BoxLoop(inner, (("line", INT32_BYTES), ("out", INT32_BYTES))))  # fmt: skip
+    loops = merged(axes)
+    line, result = (
+        Operand(start, tuple(loop.step(name) for loop in loops))
+        for start, name in ((at[op.inputs[0]], "line"), (at[op.outputs[0]], "out"))
+    )
+    best = BestPlace(line, result, count, step, function.endswith("greatest"), bool(op.number("last")))
+    return nested([loop.count for loop in loops], (best,))
+
+
 def _reduced(op: Op, at: Mapping[str, int]) -> Iterator[Item]:
     """One value per line."""
+    function = str(op.attribute("function"))
+    if function not in EXTREMES:
+        yield from _places(op, at, function)
+        return
     outer, count, inner = _lines(op)
     step, source, out = INT32_BYTES * inner, at[op.inputs[0]], at[op.outputs[0]]
     around = (step * count, INT32_BYTES)
     yield from integers("copy", (outer, inner), ((source, around),), (out, (step, INT32_BYTES)))
     if count > 1:
         own, to = (step * count, step, INT32_BYTES), (step, 0, INT32_BYTES)
-        function = EXTREMES[str(op.attribute("function"))]
-        yield from integers(function, (outer, count - 1, inner), ((out, to), (source + step, own)), (out, to))
+        yield from integers(EXTREMES[function], (outer, count - 1, inner), ((out, to), (source + step, own)), (out, to))

@@ -50,7 +50,7 @@ ROUNDINGS = ("nearest", "truncate")
 class Elements:
     """One element of a result from elements of its `sources`, by the core. Values are numbered: the `constants` (bits
     of float32) first, then the sources, made float32, then what each of the `steps` makes of two values. The last value
-    is stored; an int8 result is bounded and rounded, `nearest` with ties to even or by `truncate`."""
+    is stored; integers are rounded, `nearest` with ties to even or by `truncate`; an int8 was bounded."""
 
     constants: tuple[int, ...]
     sources: tuple[Placed, ...]
@@ -64,13 +64,16 @@ class Elements:
 
 
 INTEGER_FUNCTIONS: Mapping[str, int] = {
-    **dict.fromkeys(("add", "sub", "mul", "and", "or", "xor", "min", "max"), 2),
+    **dict.fromkeys(("add", "sub", "mul", "div", "remainder", "mod"), 2),
+    **dict.fromkeys(("and", "or", "xor", "min", "max"), 2),
     **dict.fromkeys(("equal", "less", "greater", "less_equal", "greater_equal"), 2),
-    **dict.fromkeys(("copy", "not", "neg", "abs", "truth"), 1),
+    **dict.fromkeys(("copy", "not", "neg", "abs", "truth", "order"), 1),
     "where": 3,
 }
-"""Functions of integers, with their numbers of operands. Comparisons make 1 or 0, `not` turns one into the other, and
-`where` takes its second operand where the first is not 0, else the third."""
+"""Functions of integers, with their numbers of operands. Comparisons make 1 or 0, `not` turns one into the other,
+`where` takes its second operand where the first is not 0, else the third; `div` is toward zero, `remainder` has the
+sign of the dividend and `mod` that of the divisor; `order` makes integers of the bits of float32 numbers, in their
+order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +106,23 @@ class RowCopy:
 
 
 @dataclass(frozen=True, slots=True)
+class BestPlace:
+    """The place, from 0, of the greatest or least of `count` int32 values that lie `step_bytes` apart from the address
+    `line` on, as an int32 at the address `result`: of several the first, or the last."""
+
+    line: Operand
+    result: Operand
+    count: int
+    step_bytes: int
+    greatest: bool
+    last: bool
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        return self.count, self.step_bytes, int(self.greatest), int(self.last)
+
+
+@dataclass(frozen=True, slots=True)
 class Loop:
     """What is done `count` times, at least once."""
 
@@ -110,7 +130,7 @@ class Loop:
     body: tuple[Item, ...]
 
 
-Item: TypeAlias = Do | Elements | Integers | RowCopy | Loop
+Item: TypeAlias = Do | Elements | Integers | RowCopy | BestPlace | Loop
 
 
 def once(mnemonic: str, **fields: float) -> Do:
@@ -170,10 +190,11 @@ def _flat(stream: Sequence[Item]) -> Iterator[tuple[str, int]]:
             yield item.function, len(item.result.steps)
             for operand in (*item.sources, item.result):
                 yield from (("operand", value) for value in (operand.value, *operand.steps))
-        elif isinstance(item, RowCopy):
-            yield "row", len(item.index.steps)
+        elif isinstance(item, RowCopy | BestPlace):
+            kind, first = ("row", item.index) if isinstance(item, RowCopy) else ("place", item.line)
+            yield kind, len(first.steps)
             yield from (("number", value) for value in item.numbers)
-            for operand in (item.index, item.result):
+            for operand in (first, item.result):
                 yield from (("operand", value) for value in (operand.value, *operand.steps))
         else:
             yield item.function, len(item.first.steps)
@@ -209,6 +230,11 @@ def _read(words: Iterator[tuple[str, int]]) -> tuple[Item, ...]:
             index, result = (_operand(value, words) for _ in range(2))
             items.append(RowCopy(index, table, result, *numbers))
             continue
+        if name == "place":
+            count, step, greatest, last = (next(words)[1] for _ in range(4))
+            line, result = (_operand(value, words) for _ in range(2))
+            items.append(BestPlace(line, result, count, step, bool(greatest), bool(last)))
+            continue
         first, second = (_operand(value, words) for _ in range(2))
         items.append(Do(name, first, second))
     return tuple(items)
@@ -242,7 +268,7 @@ def _count(item: Item) -> int:
     match item:
         case Loop():
             return item.count * dynamic_count(item.body)
-        case RowCopy():
+        case RowCopy() | BestPlace():
             return item.count
         case _:
             return 1

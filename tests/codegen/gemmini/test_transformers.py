@@ -21,10 +21,10 @@ from dsa_sched.stages.compilation import CompileOptions, Lowered
 from dsa_sched.verification.verify import VerifyOptions, verify_model
 from partitioner.planners.levels import O0, Auto
 from tests.codegen.gemmini.quantised_networks import STEP, WEIGHT_STEP, ZERO, QuantisedNetwork
-from tests.integer_models import compiled, model_of, node, reference, run_whole, table
+from tests.integer_models import Array, compiled, model_of, node, reference, run_whole, table
 from tests.small_models import save
 
-FLOAT = int(onnx.TensorProto.FLOAT)
+FLOAT, INT64 = (int(getattr(onnx.TensorProto, name)) for name in ("FLOAT", "INT64"))
 
 
 def failures(model: onnx.ModelProto, folder: Path, chip: str = "gemmini") -> tuple[str, ...]:
@@ -248,6 +248,7 @@ INTEGERS = {
     **{kind: (kind, ("a", "b")) for kind in ("Add", "Sub", "Min", "Max", "Equal", "Less", "Greater")},
     **{kind: (kind, ("a", "b")) for kind in ("LessOrEqual", "GreaterOrEqual")},
     "Mul": ("Mul", ("few", "k")),
+    **{kind: (kind[:3], ("few", "divisors")) for kind in ("Div", "Mod", "Mod toward zero")},
     "Neg": ("Neg", ("b",)),
     "Abs": ("Abs", ("b",)),
     "CumSum": ("CumSum", ("few", "one")),
@@ -265,13 +266,67 @@ def test_integers_before_the_layers(kind: str, tmp_path: Path) -> None:
     attributes: dict[str, Any] = {"axis": 1} if operator in ("Concat", "GatherElements") else {}
     if kind == "CumSum":
         attributes = {"exclusive": 1, "reverse": 1}
+    if kind == "Mod toward zero":
+        attributes = {"fmod": 1}
     nodes = [node(operator, operands, "found", **attributes), node("Cast", ["found"], to=FLOAT)]
     arrays = {"a": WIDE, "b": NARROW, "few": np.array([[0, -2, 4, 1, 3], [-5, 2, 2, 0, 1]], np.int32)}
-    constants = {"k": np.arange(10, dtype=np.int32).reshape(2, 5), "one": np.array(1), "ones": np.array([1])}
+    divisors = np.array([[3, 3, -3, -3, 1], [-3, 3, -2, 5, -1]], np.int32)
+    constants = {
+        "divisors": divisors,
+        "k": np.arange(10, dtype=np.int32).reshape(2, 5),
+        "one": np.array(1),
+        "ones": np.array([1]),
+    }
     used = {name: array for name, array in arrays.items() if name in operands}
     model = model_of(nodes, used, {name: array for name, array in constants.items() if name in operands})
     found = run_whole(compiled(model, tmp_path, chip="gemmini"), used)
     np.testing.assert_array_equal(found["y"], reference(model, used)[0])
+
+
+@pytest.mark.parametrize("last", [0, 1])
+@pytest.mark.parametrize("kind", ["ArgMax", "ArgMin"])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_places_of_the_best_integer(kind: str, last: int, axis: int, tmp_path: Path) -> None:
+    nodes = [node(kind, ["a"], "c", axis=axis, select_last_index=last), node("Cast", ["c"], to=FLOAT)]
+    used = {"a": np.array([[3, -(2**31), 3, 2**31 - 1, 0], [1, 3, 3, 2**31 - 1, 3]], np.int32)}
+    model = model_of(nodes, used, {})
+    found = run_whole(compiled(model, tmp_path, chip="gemmini"), used)
+    np.testing.assert_array_equal(found["y"], reference(model, used)[0])
+
+
+NUMBERS = np.array([[0.0, -0.0, 1e-40, -3.5, 2.5], [-np.inf, 7.99, 1e30, -1e-40, 2.5]], np.float32)
+
+
+def integers_of(numbers: Array, folder: Path, *nodes: onnx.NodeProto) -> tuple[Array, Array]:
+    """What a run and the reference make of numbers, as the only result."""
+    given = {"x": numbers}
+    model = model_of(nodes, given, {"half": np.array(2.5, np.float32)})
+    model.graph.output[0].type.tensor_type.elem_type = (
+        nodes[-1].attribute[0].i if nodes[-1].op_type == "Cast" else INT64
+    )
+    artifact = compiled(model, folder, chip="gemmini").artifact
+    places = tuple((entry.address, entry.bytes) for entry in artifact.manifest.tensors if entry.kind != "probe")
+    done = execute(artifact, artifact.encode(given), places, None, 1)
+    return artifact.decode(done.memory)["y"], reference(model, given)[0]
+
+
+@pytest.mark.parametrize("kind", ["ArgMax", "ArgMin"])
+def test_places_of_the_best_number(kind: str, tmp_path: Path) -> None:
+    found, expected = integers_of(NUMBERS, tmp_path, node(kind, ["x"], axis=1))
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_truths_of_numbers_leave_the_network(tmp_path: Path) -> None:
+    """A comparison with a constant is one of integers in the order of numbers."""
+    greater = node("Greater", ["x", "half"], "more")
+    found, expected = integers_of(NUMBERS, tmp_path, greater, node("Cast", ["more"], to=INT64))
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_numbers_without_their_fractions(tmp_path: Path) -> None:
+    numbers = np.array([[0.0, -0.9, 7.99, -8.5, 1e9]], np.float32)
+    found, expected = integers_of(numbers, tmp_path, node("Cast", ["x"], to=INT64))
+    np.testing.assert_array_equal(found, expected)
 
 
 def test_choices_of_integers(tmp_path: Path) -> None:
@@ -304,20 +359,22 @@ def test_what_is_not_computed_is_said(tmp_path: Path) -> None:
         assert done.exit_code == 1
         return done.stderr
 
-    division = model_of([node("Div", ["a", "b"], "c"), node("Cast", ["c"], to=FLOAT)], {"a": WIDE, "b": NARROW}, {})
-    assert "div of integers is not computed here" in refused(onnx.shape_inference.infer_shapes(division))
-    best = model_of([node("ArgMax", ["a"], "c", axis=1), node("Cast", ["c"], to=FLOAT)], {"a": WIDE}, {})
-    assert "the place of the least or greatest integer" in refused(onnx.shape_inference.infer_shapes(best))
+    net = QuantisedNetwork((3, 8))
+    assert "sin is not computed by gemmini-v3" in refused(net.model(net.node("Sin", net.rounded("x", STEP))))
     net = QuantisedNetwork((1, 2, 1 << 18))
     long = net.model(net.node("LayerNormalization", net.rounded("x", STEP), net.constant(np.ones(1 << 18, np.float32))))
     assert "its lines have 262,144 elements; 262,143 find room" in refused(long)
 
 
+ENCODERS = ("bert_base-mini", "vit_b16-mini", "gpt2-mini", "swin_t-mini", "whisper_encoder-mini", "conformer_m-mini")
+
+
 @pytest.mark.nightly
-@pytest.mark.parametrize("network", ["bert_base-mini", "vit_b16-mini", "gpt2-mini", "whisper_encoder-mini"])
+@pytest.mark.parametrize("network", [*ENCODERS, "qwen3-mini", "gemma3-mini"])
 def test_transformers_of_the_zoo(network: str, tmp_path: Path) -> None:
     path = str(tmp_path / "net.onnx")
     words = ["quantize", network, "--calibrate", "seeded", "--inputs", "1", "--per-layer", "-o", path]
+    words += [] if network in ENCODERS else ["--shape", "ids=1,1"]
     assert CliRunner().invoke(cli, words).exit_code == 0
     for command in (["verify", path], ["explain", path]):
         done = CliRunner().invoke(cli, [*command, "--chip", "gemmini"])
