@@ -93,7 +93,7 @@ def _value(at: _At) -> Floats:
         return _mean(at)
     if op.kind == "pad":
         return _padded(at)
-    if op.kind in ("concat", "transpose", "slice"):
+    if op.kind in ("concat", "transpose", "slice", "take"):
         return _moved(at)
     if op.kind == "softmax":
         return _softmax(at)
@@ -214,6 +214,9 @@ def _moved(at: _At) -> Floats:
     x = at.tensor(op.inputs[0])
     if op.kind == "transpose":
         places = points[:, np.argsort(op.ints("perm"))]
+    elif op.kind == "take":
+        places, axis = points.copy(), int(op.number("axis"))
+        places[:, axis] = np.array(op.ints("indices"))[points[:, axis]]
     else:
         places = np.array(op.ints("starts")) + points * np.array(op.ints("steps"))
     return np.asarray(x[tuple(places.T)], np.float32)

@@ -92,6 +92,13 @@ def hidden_scores() -> onnx.ModelProto:
     return net.model(net.rounded(net.node("Softmax", scores, axis=-1), 1 / 127))
 
 
+def rows_again() -> onnx.ModelProto:
+    """Rows at constant places, spread over a further axis."""
+    net = QuantisedNetwork((7, 1, 9))
+    rows = net.node("Gather", net.rounded("x", STEP), net.constant(np.array([3, 3, 5, 0, 2, 4, 6, 1])), axis=0)
+    return net.model(net.node("Relu", net.node("Expand", rows, net.constant(np.array([8, 5, 9])))))
+
+
 NETWORKS: dict[str, Callable[[], onnx.ModelProto]] = {
     "matrices": lambda: self_product(2, 3, 5, 20),
     "one row each": lambda: self_product(3, 4, 1, 17),
@@ -102,6 +109,7 @@ NETWORKS: dict[str, Callable[[], onnx.ModelProto]] = {
     "attention in numbers": lambda: attention(np.uint8(100)),
     "numbers by constants": lambda: float_product(False),
     "numbers and a bias": lambda: float_product(True),
+    "rows again": rows_again,
     "hidden scores": hidden_scores,
 }
 
