@@ -88,7 +88,11 @@ def _reach(outputs: int, taps: int, window: Window) -> int:
 
 
 def published_bytes(shape: ProductShape, geometry: ArrayGeometry) -> int:
-    """Bytes that the library moves for a layer: patches, weights, biases, results in int8."""
+    """Bytes that the library moves for a layer: patches, weights, biases, results in int8. Products of several matrices
+    by several others are as many products."""
+    if shape.matrix_count > 1:
+        one = replace(shape, images=((0, 1),) * len(shape.images), matrices=())
+        return shape.image_count * published_bytes(one, geometry)
     whole, tile = whole_tile(shape), chosen_tile(shape, geometry)
     parts = {axis: -(-getattr(whole, axis) // getattr(tile, axis)) for axis in AXES}
     inner = parts["taps_down"] * parts["taps_along"] * parts["depth"]

@@ -7,15 +7,17 @@ from dataclasses import dataclass
 
 from codegen.gemmini.emit.executable import disassemble, emit, made_for
 from codegen.gemmini.emulation.layer_reference import emulate
+from codegen.gemmini.emulation.prepared_reference import emulate_prepared
 from codegen.gemmini.execution import run, simulate, trace
 from codegen.gemmini.isa.geometry import ACCUMULATOR, BASE, DATA_BASE, DEFAULT, MAIN, MAIN_BYTES, SCRATCHPAD
 from codegen.gemmini.kernels.layers import OPERATORS, fuses, granularity, instrs, keeps, refusal, work
+from codegen.gemmini.kernels.prepared import preparation_instrs, refused_preparation
 from codegen.gemmini.streams.instructions import BARRIER, fence
 from codegen.gemmini.timing.issue import issue_costs
 from codegen.judgement import EXACT, Judgement
 from hw_models.chip import Chip
 from isched.program.program import Instr
-from isched.program.target import DENSE, MemoryCopy
+from isched.program.target import DENSE, MemoryCopy, RowRun
 from partitioner.ir.graph import Constants, Graph, Op
 from partitioner.ir.layers import Layer
 from partitioner.ir.regions import Box
@@ -35,6 +37,9 @@ WANTS = Wants(
     int8_unit=1,
     group_channels=DEFAULT.dim,
     int8_moves=frozenset(["Concat", "Flatten", "MaxPool", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"]),
+    words=True,
+    norms_of_lines=True,
+    arithmetic_choices=True,
 )
 """Forms of operators that tiles want: float32 on the core, int8 products with sums of integers on the array. Groups are
 as wide as the array of the chip."""
@@ -55,6 +60,9 @@ class GemminiTarget:
     made_for = staticmethod(made_for)
     disassemble = staticmethod(disassemble)
     emulate = staticmethod(emulate)
+    prepare = staticmethod(preparation_instrs)
+    refuses_prepared = staticmethod(refused_preparation)
+    emulate_prepared = staticmethod(emulate_prepared)
     run = staticmethod(run)
     simulate = staticmethod(simulate)
     granularity = staticmethod(granularity)
@@ -108,6 +116,13 @@ class GemminiTarget:
 
     def copy(self, copies: tuple[MemoryCopy, ...], source: str, chip: Chip) -> tuple[Instr, ...]:
         """Nothing is copied between layers: each reads the main memory and leaves its result there. Raises
+        NotImplementedError."""
+        raise NotImplementedError("tiles of this target move their data themselves")
+
+    def look_up(
+        self, graph: Graph, op: Op, places: Mapping[str, int], runs: tuple[RowRun, ...], source: str, chip: Chip
+    ) -> tuple[Instr, ...]:
+        """Rows are looked up before all layers: there is no staging memory to bring them to. Raises
         NotImplementedError."""
         raise NotImplementedError("tiles of this target move their data themselves")
 

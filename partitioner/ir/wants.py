@@ -94,7 +94,9 @@ class Wants:
     have a multiple of `int8_unit` channels; where products of int8 multiply blocks of `group_channels` channels, 0 for
     no such blocks, groups of a convolution that are narrower are made one, with weights of zero between them, as far as
     that makes fewer blocks, and the weights of all groups lie as those of one; ONNX operators in `int8_moves`, whose
-    results are among the elements of their operands, have int8 operands and results where these are such values.
+    results are among the elements of their operands, have int8 operands and results where these are such values; with
+    `arithmetic_choices`, choices and truth values of numbers are arithmetic, as they always are where numbers have a
+    narrow range.
 
     Raises TargetError for types that no graph has, or for a floating-point type that a graph does not have and that has
     no rule.
@@ -118,6 +120,7 @@ class Wants:
     int8_unit: int = 2
     group_channels: int = 0
     int8_moves: frozenset[str] = frozenset()
+    arithmetic_choices: bool = False
 
     def __post_init__(self) -> None:
         for source in FLOATS:

@@ -9,8 +9,10 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from codegen.gemmini.emit.integer_code import TEMPORARIES, better_code, index_code, integer_code
 from codegen.gemmini.isa.table import instruction
-from codegen.gemmini.streams.streams import WORD, Do, Elements, Item, Loop, Operand
+from codegen.gemmini.streams.float_registers import FLOAT_REGISTERS, float_registers
+from codegen.gemmini.streams.streams import WORD, BestPlace, Do, Elements, Integers, Item, Loop, Operand, RowCopy
 from codegen.riscv.codec import Instruction
 
 ZERO = 0
@@ -23,7 +25,6 @@ POOL = tuple(range(1, 31))
 NEAREST, TOWARD_ZERO = 0, 1
 """Rounding modes of the core."""
 
-FLOAT_REGISTERS = 32
 EXPONENT_BIAS, MANTISSA_BITS = 127, 23
 """Of a float32."""
 
@@ -89,24 +90,6 @@ def branch_back(body: list[Instruction], counter: int) -> list[Instruction]:
     return [*code, instruction("beq", counter, ZERO, 8), instruction("jal", ZERO, back - 4)]
 
 
-def _float_registers(item: Elements) -> list[int]:
-    """The floating-point register of each value: constants keep theirs, others give it back after their last use."""
-    fixed, count = len(item.constants), len(item.constants) + len(item.sources)
-    last = dict.fromkeys(range(item.values), item.values - 1)
-    for value, (_, first, second) in enumerate(item.steps, count):
-        last[first] = last[second] = value
-    free = list(range(FLOAT_REGISTERS - 1, fixed - 1, -1))
-    at = list(range(fixed))
-    for value in range(fixed, item.values):
-        if value >= count:
-            _, first, second = item.steps[value - count]
-            over = {each for each in (first, second) if each >= fixed and last[each] == value}
-            free += sorted((at[each] for each in over), reverse=True)
-        assert free, "a chain has more values at once than the core has registers"
-        at.append(free.pop())
-    return at
-
-
 def _counted(code: Sequence[Instruction]) -> Counter[str]:
     return Counter(each.mnemonic for each in code)
 
@@ -133,6 +116,62 @@ class _Nest:
         self.taken += 1
         return POOL[self.taken - 1]
 
+    def _needed(self) -> int:
+        register = self._register()
+        assert register is not None, "a stream has more operands than the core has registers"
+        return register
+
+    def _row(self, item: RowCopy, path: tuple[int, ...]) -> tuple[list[Instruction], dict[int, Operand], Counter[str]]:
+        """A row of a table: its number brought into the table, its address, and a loop over its items."""
+        index, result = (self._operand(operand, path) for operand in (item.index, item.result))
+        rows, table, pitch = (self._needed() for _ in range(3))
+        for register, value in ((rows, item.rows), (table, item.table), (pitch, item.pitch_bytes)):
+            self.before += constant(register, value)
+        place, to, counter, spare = (self._needed() for _ in range(4))
+        start = [
+            instruction("lw", place, 0, index),
+            *index_code(place, rows, spare),
+            instruction("mul", place, place, pitch),
+            instruction("add", place, place, table),
+            instruction("addi", to, result, 0),
+            *constant(counter, item.count),
+        ]
+        load, store = ("lw", "sw") if item.item_bytes == 4 else ("lb", "sb")
+        body = [
+            instruction(load, spare, 0, place),
+            instruction(store, spare, 0, to),
+            instruction("addi", place, place, item.item_bytes),
+            instruction("addi", to, to, item.item_bytes),
+        ]
+        looped = branch_back(body, counter)
+        times = Counter({name: item.count * number for name, number in _counted(looped).items()})
+        return [*start, *looped], {index: item.index, result: item.result}, times + _counted(start)
+
+    def _place(
+        self, item: BestPlace, path: tuple[int, ...]
+    ) -> tuple[list[Instruction], dict[int, Operand], Counter[str]]:
+        """The place of the best value of a line: the first one, then a loop over all."""
+        line, result = (self._operand(operand, path) for operand in (item.line, item.result))
+        best, value, place, number, mask, at, counter = (self._needed() for _ in range(7))
+        start = [
+            instruction("lw", best, 0, line),
+            *(instruction("addi", register, ZERO, 0) for register in (place, number)),
+            instruction("addi", at, line, 0),
+            *constant(counter, item.count),
+        ]
+        body = [
+            instruction("lw", value, 0, at),
+            *better_code(best, value, (place, number), (mask, SPARE), (item.greatest, item.last)),
+            instruction("addi", number, number, 1),
+            *self._added(at, item.step_bytes),
+        ]
+        looped = branch_back(body, counter)
+        end = [instruction("sw", place, 0, result)]
+        times = Counter({name: item.count * number for name, number in _counted(looped).items()})
+        if looped[-1].mnemonic == "jal":  # the last pass jumps over it
+            times["jal"] -= 1
+        return [*start, *looped, *end], {line: item.line, result: item.result}, times + _counted([*start, *end])
+
     def _item(
         self, item: Item, counts: tuple[int, ...], path: tuple[int, ...]
     ) -> tuple[list[Instruction], dict[int, Operand], Counter[str]]:
@@ -141,12 +180,20 @@ class _Nest:
         if isinstance(item, Elements):
             elements, moved = self._elements(item, path)
             return elements, moved, _counted(elements)
+        if isinstance(item, Integers):
+            values = [*item.sources, item.result]
+            registers = [self._operand(operand, path) for operand in values]
+            integers = integer_code(item.function, registers, [self._needed() for _ in range(TEMPORARIES)])
+            return integers, dict(zip(registers, values, strict=True)), _counted(integers)
+        if isinstance(item, RowCopy):
+            return self._row(item, path)
+        if isinstance(item, BestPlace):
+            return self._place(item, path)
         if isinstance(item, Do):
             registers = [self._operand(operand, path) for operand in (item.first, item.second)]
             moved = dict(zip(registers, (item.first, item.second), strict=True))
             return [instruction(item.function, *registers)], moved, Counter((item.function,))
-        counter = self._register()
-        assert counter is not None, "a stream has more operands than the core has registers"
+        counter = self._needed()
         body: list[Instruction] = []
         executed: Counter[str] = Counter()
         operands: dict[int, Operand] = {}
@@ -177,7 +224,8 @@ class _Nest:
         for number, bits in enumerate(item.constants):
             self.before += [*constant(SPARE, bits), instruction("fmv.w.x", number, SPARE)]
         code: list[Instruction] = []
-        at = _float_registers(item)
+        at = float_registers(len(item.constants), len(item.sources), item.steps)
+        assert max(at, default=0) < FLOAT_REGISTERS, "a chain has more values at once than the core has registers"
         for number, (dtype, _) in enumerate(item.sources):
             value, pointer = at[len(item.constants) + number], registers[number]
             if dtype == "float32":
@@ -199,6 +247,9 @@ class _Nest:
             if step == "nearest":
                 code += [instruction("fcvt.w.s", SPARE, left, NEAREST), instruction("fcvt.s.w", number, SPARE, NEAREST)]
                 continue
+            if step == "root":
+                code.append(instruction("fsqrt.s", number, left, NEAREST))
+                continue
             rounding = () if step in ("smaller", "larger") else (NEAREST,)
             code.append(instruction(_STEP_CODE[step], number, left, right, *rounding))
         last, pointer = at[item.values - 1], registers[-1]
@@ -206,15 +257,15 @@ class _Nest:
             code.append(instruction("fsw", last, 0, pointer))
         else:
             rounding = (NEAREST if item.rounding == "nearest" else TOWARD_ZERO,)
-            code += [instruction("fcvt.w.s", SPARE, last, *rounding), instruction("sb", SPARE, 0, pointer)]
+            store = "sb" if item.result[0] == "int8" else "sw"
+            code += [instruction("fcvt.w.s", SPARE, last, *rounding), instruction(store, SPARE, 0, pointer)]
         return code, dict(zip(registers, operands, strict=True))
 
     def _operand(self, operand: Operand, path: tuple[int, ...]) -> int:
         assert len(operand.steps) == len(path), "an operand has a step per loop around it"
         key = operand, path if any(operand.steps) else ()
         if key not in self.operands:
-            register = self._register()
-            assert register is not None, "a stream has more operands than the core has registers"
+            register = self._needed()
             self.operands[key] = register
             self.before += constant(register, operand.value)
         return self.operands[key]

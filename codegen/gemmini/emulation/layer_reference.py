@@ -17,6 +17,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from codegen.gemmini.emulation.function_reference import FUNCTIONS, exponential_parts, power_of_two
+from codegen.gemmini.emulation.line_reference import normalised, reduced, summed
 from codegen.gemmini.kernels.finish import AddedTerm, finish_of
 from codegen.gemmini.kernels.layers import is_product
 from codegen.judgement import Array, Points, Sampled
@@ -86,6 +88,8 @@ def emulate(sampled: Sampled) -> Array:
 def _value(at: _At, terms: tuple[AddedTerm, ...] = ()) -> Floats:
     """What an operator makes; `terms` are added to the sums of a product."""
     op = at.op
+    if op.kind == "matmul" and len(op.inputs) < 4 and at.tensor(op.inputs[0]).dtype == np.float32:
+        return _float_matmul(at)
     if op.kind in ("conv", "matmul"):
         sums = _conv(at) if op.kind == "conv" else _matmul(at)
         if len(op.inputs) > 3:
@@ -100,11 +104,17 @@ def _value(at: _At, terms: tuple[AddedTerm, ...] = ()) -> Floats:
         return _mean(at)
     if op.kind == "pad":
         return _padded(at)
-    if op.kind in ("concat", "transpose", "slice"):
+    if op.kind in ("concat", "transpose", "slice", "take"):
         return _moved(at)
     if op.kind == "softmax":
         return _softmax(at)
+    if op.kind == "normalise":
+        return normalised(op, at.tensor(op.inputs[0]), at.points)
+    if op.kind in ("reduce_mean", "reduce_sum", "reduce_max"):
+        return reduced(op, at.tensor(op.inputs[0]), at.points)
     x = at.operand(op.inputs[0])
+    if op.kind in FUNCTIONS:
+        return FUNCTIONS[op.kind](x, op)
     match op.kind:
         case "widen":
             return x
@@ -117,6 +127,8 @@ def _value(at: _At, terms: tuple[AddedTerm, ...] = ()) -> Floats:
                 x = np.rint(x) + at.number("centre")
             bounded = np.minimum(np.maximum(x, np.float32(-128)), np.float32(127))
             return np.rint(bounded) if dict(op.attributes)["rounding"] == "nearest" else np.trunc(bounded)
+        case "scale_shift":
+            return np.asarray(x * at.operand(op.inputs[1]) + at.operand(op.inputs[2]))
         case "add_scaled":
             return np.asarray(x + at.operand(op.inputs[1]) * at.number("scale"))
     other = at.operand(op.inputs[1])
@@ -125,10 +137,31 @@ def _value(at: _At, terms: tuple[AddedTerm, ...] = ()) -> Floats:
     return np.asarray(functions[op.kind](x, other))
 
 
+def _factors(at: _At) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    """Rows of the first factor and columns of the second that meet at the positions, both [S, k]. Axes before the last
+    two are repeated."""
+    found = []
+    for name, own in zip(at.op.inputs[:2], (-2, -1), strict=True):
+        values = at.tensor(name)
+        turned = np.swapaxes(values, -1, -2) if own == -1 else values
+        outer = at.points[:, at.points.shape[1] - values.ndim : -2]
+        places = [np.where(extent > 1, i, 0) for i, extent in zip(outer.T, values.shape, strict=False)]
+        found.append(turned[(*places, at.points[:, own])])
+    return found[0], found[1]
+
+
 def _matmul(at: _At) -> Words:
-    x, weights = (at.tensor(name).astype(np.int64) for name in at.op.inputs[:2])
-    rows = x[tuple(at.points[:, :-1].T)]
-    return np.asarray(np.einsum("sk,ks->s", rows, weights[:, at.points[:, -1]]))
+    rows, columns = (factor.astype(np.int64) for factor in _factors(at))
+    return np.asarray(np.einsum("sk,sk->s", rows, columns))
+
+
+def _float_matmul(at: _At) -> Floats:
+    """Products added one after the other, to the bias or to zero."""
+    rows, columns = _factors(at)
+    total = np.asarray(at.vector(2), np.float32) if len(at.op.inputs) > 2 else np.zeros(len(rows), np.float32)
+    for left, right in zip(rows.T, columns.T, strict=True):
+        total = total + left * right
+    return total
 
 
 def _taps(at: _At, x: npt.NDArray[Any]) -> Iterator[tuple[tuple[int, int], npt.NDArray[np.bool_], npt.NDArray[Any]]]:
@@ -191,32 +224,20 @@ def _moved(at: _At) -> Floats:
     x = at.tensor(op.inputs[0])
     if op.kind == "transpose":
         places = points[:, np.argsort(op.ints("perm"))]
+    elif op.kind == "take":
+        places, axis = points.copy(), int(op.number("axis"))
+        places[:, axis] = np.array(op.ints("indices"))[points[:, axis]]
     else:
         places = np.array(op.ints("starts")) + points * np.array(op.ints("steps"))
     return np.asarray(x[tuple(places.T)], np.float32)
 
 
-def _exponential(t: Floats) -> Floats:
-    """exp of numbers that are not positive, by powers of two and a polynomial, in float32 step by step."""
-    least, per_ln2, high, low = (np.float32(n) for n in (-87.0, 1.44269504, 0.693359375, -2.12194440e-4))
-    t = np.maximum(t, least)
-    n = np.rint(t * per_ln2)
-    t = (t - n * high) - n * low
-    factors = [np.float32(1.0 / each) for each in (720, 120, 24, 6, 2, 1, 1)]
-    p = np.full_like(t, factors[0])
-    for factor in factors[1:]:
-        p = p * t + factor
-    return np.asarray(p * np.ldexp(np.float32(1), n.astype(np.int32)), np.float32)
-
-
 def _softmax(at: _At) -> Floats:
     """Along the last axis; sums go from the first element to the last."""
     rows = at.tensor(at.op.inputs[0])[tuple(at.points[:, :-1].T)].astype(np.float32)
-    made = _exponential(rows - rows.max(axis=1, keepdims=True))
-    total = np.zeros(len(made), np.float32)
-    for column in made.T:
-        total = total + column
-    return np.asarray(made[np.arange(len(made)), at.points[:, -1]] / total)
+    n, made = exponential_parts(np.maximum(rows - rows.max(axis=1, keepdims=True), np.float32(-87)))
+    made = made * power_of_two(n)
+    return np.asarray(made[np.arange(len(made)), at.points[:, -1]] / summed(made))
 
 
 def _padded(at: _At) -> Floats:

@@ -10,7 +10,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from codegen.gemmini.kernels.functions import FUNCTIONS
 from codegen.gemmini.kernels.loops import BoxLoop, broadcast_steps, merged, start_of
+from codegen.gemmini.streams.float_registers import float_registers
 from codegen.gemmini.streams.streams import Elements, Item, Operand, nested
 from isched.program.target import PlacedArray
 from partitioner.ir.graph import Constants, Graph, Op
@@ -21,15 +23,15 @@ ElementPlace = tuple[str, Operand]
 Placed = tuple[str, int, Sequence[int]]
 """Type, address and steps along the axes of a source or a result."""
 
-MOST_VALUES = 30
-"""Floating-point registers that one chain may use."""
+MOST_REGISTERS = 30
+"""Floating-point registers that one chain may use; what makes its first value needs two more."""
 
 MOST_SOURCES = 8
 """Tensors that one chain may read."""
 
 BINARY: Mapping[str, str] = {"add": "add", "sub": "subtract", "mul": "multiply", "div": "divide",
                              "max": "larger", "min": "smaller"}  # fmt: skip
-KINDS = frozenset({*BINARY, "add_scaled", "narrow", "widen", "relu", "clip"})
+KINDS = frozenset({*BINARY, "add_scaled", "narrow", "widen", "relu", "clip", *FUNCTIONS})
 
 
 @dataclass(slots=True)
@@ -92,22 +94,27 @@ class ElementChain:
             case "add_scaled":
                 other = self.operand(op.inputs[1])
                 made = self.step("add", first, self.step("multiply", other, self.number(op.number("scale"))))
+            case kind if kind in FUNCTIONS:
+                made = FUNCTIONS[kind](self, first, op)
             case _:
                 made = self.step(BINARY[op.kind], first, self.operand(op.inputs[1]))
         self.value[op.outputs[0]] = made
 
     @property
-    def values(self) -> int:
-        return len(self.numbers) + len(self.sources) + len(self.steps)
+    def registers(self) -> int:
+        """Floating-point registers that the chain needs."""
+        return 1 + max(float_registers(len(self.numbers), len(self.sources), self._numbered()), default=-1)
 
     def elements(self, sources: Sequence[tuple[str, Operand]], result: tuple[str, Operand]) -> Elements:
         """The steps with the places of their sources and of the result."""
-        before = {"constant": 0, "source": len(self.numbers), "step": len(self.numbers) + len(self.sources)}
-        steps = [(kind, _number(before, left), _number(before, right)) for kind, left, right in self.steps]
-        if not steps:
-            steps.append(("larger", before["source"], before["source"]))
+        steps = self._numbered() or [("larger", len(self.numbers), len(self.numbers))]
         bits = tuple(int(np.float32(number).view(np.uint32)) for number in self.numbers)
         return Elements(bits, tuple(sources), tuple(steps), result, self.rounding)
+
+    def _numbered(self) -> list[tuple[str, int, int]]:
+        """The steps with numbers of values."""
+        before = {"constant": 0, "source": len(self.numbers), "step": len(self.numbers) + len(self.sources)}
+        return [(kind, _number(before, left), _number(before, right)) for kind, left, right in self.steps]
 
 
 def _number(before: Mapping[str, int], value: object) -> int:

@@ -2,17 +2,17 @@
 
     rows [n, k]: the largest of each; exp(x - largest); their sum; quotients, and the operators that follow
 
-exp(t) is 2^n p(r) with n the nearest integer to t / ln 2 and a polynomial p of degree 6 in the rest r. The emulation
-does the same steps in the same order.
+exp(t) is 2^n p(r) as in `functions.py`, of operands that are not positive. The emulation does the same steps in the
+same order.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from math import factorial
 
 from codegen.gemmini.isa.geometry import BASE, CODE_BYTES, SUMS_BYTES
 from codegen.gemmini.kernels.elements import ElementChain, Placed, chain_of, element_loops, element_stream, source_place
+from codegen.gemmini.kernels.functions import reduced
 from codegen.gemmini.kernels.windows import WindowLayer, combined, filled
 from codegen.gemmini.streams.streams import Item
 from partitioner.ir.graph import Graph, Op
@@ -20,12 +20,6 @@ from partitioner.ir.regions import Box
 
 LEAST = -87.0
 """Smallest operand: exp of it is about the smallest normal number of float32."""
-
-LOG2_E = 1.44269504
-LN2_HIGH, LN2_LOW = 0.693359375, -2.12194440e-4
-"""ln 2 in two parts, of which products by whole numbers below 2^15 of the first are exact."""
-
-EXP_TERMS = tuple(1.0 / factorial(n) for n in range(6, -1, -1))
 
 EXPONENT, TOTAL = "::exponent", "::total"
 
@@ -74,12 +68,7 @@ def _boxes(outer: Sequence[int], columns: int) -> Iterator[tuple[Box, int]]:
 def exponential(chain: ElementChain, value: object) -> object:
     """Steps of exp of a value that is not positive."""
     t = chain.step("larger", value, chain.number(LEAST))
-    n = chain.step("nearest", (scaled := chain.step("multiply", t, chain.number(LOG2_E))), scaled)
-    for part in (LN2_HIGH, LN2_LOW):
-        t = chain.step("subtract", t, chain.step("multiply", n, chain.number(part)))
-    p = chain.number(EXP_TERMS[0])
-    for term in EXP_TERMS[1:]:
-        p = chain.step("add", chain.step("multiply", p, t), chain.number(term))
+    n, p = reduced(chain, t)
     return chain.step("multiply", p, chain.step("power", n, n))
 
 

@@ -11,14 +11,16 @@ from codegen.gemmini.isa.geometry import ACCUMULATOR, BASE, MAIN, SCRATCHPAD, ge
 from codegen.gemmini.kernels.copies import copy_instrs, copy_work, is_joined_by_moving
 from codegen.gemmini.kernels.elements import (
     KINDS,
+    MOST_REGISTERS,
     MOST_SOURCES,
-    MOST_VALUES,
     chain_of,
     element_stream,
     source_place,
 )
 from codegen.gemmini.kernels.exponential import softmax_refusal, softmax_streams
 from codegen.gemmini.kernels.finish import finish_of
+from codegen.gemmini.kernels.float_products import float_product_refusal, float_product_streams, is_float_product
+from codegen.gemmini.kernels.lines import LINES, line_streams, lines_refusal
 from codegen.gemmini.kernels.moves import MOVES, moved_streams
 from codegen.gemmini.kernels.pools import pool_instrs, pool_work, pools_moving_out
 from codegen.gemmini.kernels.products import (
@@ -75,6 +77,10 @@ def refusal(graph: Graph, op: Op, constants: Constants) -> str | None:
     """Why an operator is not computed, as a sentence; None where it is."""
     if op.is_view:
         return None
+    if is_float_product(graph, op):
+        return float_product_refusal(graph, op)
+    if op.kind in LINES:
+        return _line_refusal(graph, op)
     if op.kind in PRODUCTS:
         return _product_refusal(graph, op, constants)
     if op.kind in WINDOWS:
@@ -129,18 +135,26 @@ def _whole_refusal(graph: Graph, op: Op) -> str | None:
     return softmax_refusal(graph, op) if op.kind == "softmax" else None
 
 
+def _line_refusal(graph: Graph, op: Op) -> str | None:
+    x = graph.by_name[op.inputs[0]]
+    return lines_refusal(graph, op) if x.dtype == FLOAT else f"{x.name} is {x.dtype}; here {op.kind} takes {FLOAT}"
+
+
 def _product_refusal(graph: Graph, op: Op, constants: Constants) -> str | None:
     x, weights = (graph.by_name[name] for name in op.inputs[:2])
     if x.dtype != INT8 or weights.dtype != INT8:
         return f"a {op.kind} of {x.dtype} and {weights.dtype}; the array multiplies int8 by int8: quantise the network"
-    if not weights.constant:
-        return f"{weights.name} is computed; the array takes constant weights"
+    if not weights.constant and op.kind == "conv":
+        return f"{weights.name} is computed; convolutions take constant weights"
     if op.kind == "conv" and len(x.shape) != 4:
         return f"{x.name} has {len(x.shape)} axes; convolutions are over images"
     if is_depthwise(graph, op):
         return inexact(graph, constants, op)
-    if op.kind == "matmul" and (len(weights.shape) != 2 or len(x.shape) < 2):
-        return f"{weights.name} has {len(weights.shape)} axes; the array takes a matrix"
+    if op.kind == "matmul" and min(len(weights.shape), len(x.shape)) < 2:
+        return f"{weights.name} has {len(weights.shape)} axes and {x.name} {len(x.shape)}; both need two"
+    result = graph.by_name[op.outputs[0]].shape
+    if op.kind == "matmul" and x.shape[:-1] != result[:-1]:
+        return f"{x.name} has the shape {list(x.shape)}, which is repeated to that of the result, {list(result)}"
     return None
 
 
@@ -156,7 +170,7 @@ def fuses(graph: Graph, layer: tuple[Op, ...], op: Op, operand: str) -> str | No
     epilogue = layer[1:] if made_before else layer
     held = {layer[0].outputs[0]: SUMS_NAME} if made_before else None
     chain = chain_of(graph, _numbered(graph), (*epilogue, op), held)
-    if chain.values > MOST_VALUES or len(chain.sources) >= MOST_SOURCES:
+    if chain.registers > MOST_REGISTERS or len(chain.sources) >= MOST_SOURCES:
         return f"the loop of {layer[0].name} has no registers left for {op.name}"
     return None
 
@@ -170,7 +184,7 @@ def _numbered(graph: Graph) -> Constants:
 def is_product(graph: Graph, layer: Layer) -> bool:
     """Whether the array computes the layer."""
     anchor = layer.anchor(graph)
-    return anchor.kind in PRODUCTS and not is_depthwise(graph, anchor)
+    return anchor.kind in PRODUCTS and not is_depthwise(graph, anchor) and not is_float_product(graph, anchor)
 
 
 def keeps(graph: Graph, constants: Constants, maker: Layer, readers: tuple[Layer, ...], chip: Chip) -> str | None:
@@ -192,6 +206,8 @@ def keeps(graph: Graph, constants: Constants, maker: Layer, readers: tuple[Layer
         if not _whole_blocks(graph, reader.anchor(graph), dim) and int(reader.anchor(graph).number("groups")) > 1:
             return f"{reader.name} has groups of channels that are no whole blocks of {dim}"
         terms = {term.name for term in finish_of(graph, constants, reader).terms}
+        if maker.output == reader.anchor(graph).inputs[1]:
+            return f"{reader.name} loads {maker.output} as weights, from the main memory"
         if maker.output not in (reader.anchor(graph).inputs[0], *terms):
             return f"{maker.output} is added by the core, since its scale is no whole number of units of the sums"
     return None
@@ -249,6 +265,10 @@ def instrs(
         return copy_instrs(graph, layer, offsets_bytes, operands, result, chip)
     kind = layer.anchor(graph).kind
     whole = WindowLayer(graph, constants, layer, operands, result)
+    if is_float_product(graph, layer.anchor(graph)):
+        return whole_layer_instrs(whole, float_product_streams(whole))
+    if kind in LINES:
+        return whole_layer_instrs(whole, line_streams(whole))
     if kind in (*WINDOWS, *PRODUCTS):
         return whole_layer_instrs(whole, window_streams(whole))
     if kind in (*MOVES, "softmax"):

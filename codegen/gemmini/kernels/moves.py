@@ -1,4 +1,5 @@
-"""What only moves elements, on the core: parts that are joined, axes in another order, some of the elements.
+"""What only moves elements, on the core: parts that are joined, axes in another order, some of the elements, or some of
+them again and again.
 
 Each operand of the anchor is a source with steps of its own over a box of the result; the operators that follow are
 applied on the way.
@@ -15,7 +16,7 @@ from codegen.gemmini.kernels.windows import WindowLayer
 from codegen.gemmini.streams.streams import Item
 from partitioner.ir.regions import Box, full_box
 
-MOVES = ("concat", "transpose", "slice")
+MOVES = ("concat", "transpose", "slice", "take")
 MOVED = "::moved"
 
 
@@ -49,10 +50,29 @@ def _parts(layer: WindowLayer) -> Iterator[tuple[Box, Placed]]:
     elif op.kind == "transpose":
         dtype, start, steps = _place(layer, op.inputs[0])
         yield whole, (dtype, start, [steps[axis] for axis in op.ints("perm")])
+    elif op.kind == "take":
+        dtype, start, steps = _place(layer, op.inputs[0])
+        axis, end = int(op.number("axis")), 0
+        for first, step, count in _runs(op.ints("indices")):
+            box = (*whole[:axis], (end, end + count), *whole[axis + 1 :])
+            yield box, (dtype, start + first * steps[axis], (*steps[:axis], step * steps[axis], *steps[axis + 1 :]))
+            end += count
     else:
         dtype, start, steps = _place(layer, op.inputs[0])
         start += sum(first * step for first, step in zip(op.ints("starts"), steps, strict=True))
         yield whole, (dtype, start, [step * own for step, own in zip(op.ints("steps"), steps, strict=True)])
+
+
+def _runs(indices: Sequence[int]) -> Iterator[tuple[int, int, int]]:
+    """Indices as runs of equal steps, each as (first index, step, number of indices)."""
+    place = 0
+    while place < len(indices):
+        end = place + 1
+        step = indices[end] - indices[place] if end < len(indices) else 0
+        while end < len(indices) and indices[end] - indices[end - 1] == step:
+            end += 1
+        yield indices[place], step, end - place
+        place = end
 
 
 def _place(layer: WindowLayer, name: str) -> tuple[str, int, Sequence[int]]:

@@ -1,8 +1,10 @@
 """Extents of a tile of a convolution or matrix product, as the array sees it.
 
     conv [n, h, w, c] x [kh, kw, c, f]      images n, rows h, columns w; a matrix product is one of a single tap
-    matmul [..., m, k] x [k, n]             images: all axes before m; one row of m columns
+    matmul [..., m, k] x [..., k, n]        images: all axes before m; one row of m columns
     conv in g groups [n, h, w, g c] x [kh, kw, c, g f]
+
+A second factor with axes before its last two, which was computed, is as many matrices of weights, one after the other.
 
 The scratchpad holds the patch of the input that the tile reads, padding included, as blocks of the array's width of
 channels; then the weights, as blocks of output channels. The accumulator holds the sums, as blocks of output channels.
@@ -11,13 +13,13 @@ No block has channels of two groups.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import prod
 from types import MappingProxyType
 
-from codegen.gemmini.kernels.loops import BoxLoop, blocks
+from codegen.gemmini.kernels.loops import BoxLoop, blocks, box_loop
 from partitioner.ir.graph import Graph, Op
 from partitioner.ir.regions import Box
 
@@ -116,6 +118,12 @@ class ProductShape:
     along: Window
     is_matrix: bool
     all_groups: int = 1
+    matrices: Box = ()
+    """The part of the second factor that the tile reads, along its axes before the last two."""
+
+    @property
+    def matrix_count(self) -> int:
+        return prod(high - low for low, high in self.matrices)
 
     @property
     def depth(self) -> int:
@@ -199,7 +207,24 @@ class ProductShape:
         return self.group_count * self.depth_blocks(dim) * self.patch_pixels
 
     def weight_rows(self, dim: int) -> int:
+        return self.matrix_count * self.rows_of_matrix(dim)
+
+    def rows_of_matrix(self, dim: int) -> int:
         return self.channel_blocks(dim) * self.taps * self.depth
+
+    def image_loops(self, extents: Sequence[int], array: str = "dram", **steps: int) -> tuple[BoxLoop, ...]:
+        """Loops over the images, which are some of a dense array of these extents: from one image to the next the array
+        goes on by its step, `array`, as those before and after it do; all else has the images of the tile alone.
+        Matrices of weights go on by `b` rows where there are several."""
+        loops, inner, dense, matrix = [], 1, 1, 1
+        own = ((0, 1),) * (len(self.images) - len(self.matrices)) + self.matrices
+        for (low, high), extent, (first, end) in reversed(tuple(zip(self.images, extents, own, strict=True))):
+            added = {name: step * (inner if name == array else dense) for name, step in steps.items() if name != "b"}
+            if end - first > 1:
+                added["b"] = steps.get("b", 0) * matrix
+            loops.append(box_loop(high - low, **added))
+            inner, dense, matrix = inner * extent, dense * (high - low), matrix * (end - first)
+        return tuple(reversed(loops))
 
     def sum_rows(self, dim: int) -> int:
         return self.channel_blocks(dim) * self.pixels
@@ -229,8 +254,13 @@ def product_shape(graph: Graph, op: Op, box: Box) -> ProductShape:
     """The tile of a conv or matmul that makes a box of its result."""
     x, y = graph.by_name[op.inputs[0]].shape, graph.by_name[op.outputs[0]].shape
     if op.kind == "matmul":
+        *outer, _, _ = graph.by_name[op.inputs[1]].shape
+        matrices = tuple(
+            (0, 1) if extent == 1 else images
+            for extent, images in zip(outer, box[len(box) - 2 - len(outer) : -2], strict=True)
+        )
         return ProductShape(
-            box[:-2], (0, 1), box[-2], box[-1], x[:-2], 1, x[-2], x[-1], y[-1], Window(), Window(), True
+            box[:-2], (0, 1), box[-2], box[-1], x[:-2], 1, x[-2], x[-1], y[-1], Window(), Window(), True, 1, matrices
         )
     kernel, strides, dilations, pads = (op.ints(name) for name in ("kernel", "strides", "dilations", "pads"))
     down, along = (Window(kernel[axis], strides[axis], dilations[axis], pads[axis]) for axis in range(2))

@@ -68,7 +68,7 @@ def product_work(graph: Graph, layer: Layer, box: Box, chip: Chip) -> TileWork:
     channels = shape.channels
     loads = [
         TileLoad(op.inputs[0], shape.input_box(), INPUT),
-        TileLoad(op.inputs[1], (*full_box(weights[:-1]), channels), WEIGHTS),
+        TileLoad(op.inputs[1], _weights_box(shape, weights), WEIGHTS),
     ]
     for name in op.inputs[2:]:
         extent = graph.by_name[name].shape[0]
@@ -82,6 +82,11 @@ def product_work(graph: Graph, layer: Layer, box: Box, chip: Chip) -> TileWork:
 def added_buffer(name: str) -> str:
     """The buffer of a tile for a value that is added to its sums."""
     return f"added {name}"
+
+
+def _weights_box(shape: ProductShape, weights: tuple[int, ...]) -> Box:
+    """The part of the second factor, of all its extents, that a tile reads."""
+    return (*shape.matrices, *full_box(weights[len(shape.matrices) : -1]), shape.channels)
 
 
 def _part(graph: Graph, name: str, box: Box) -> Box:
@@ -100,16 +105,17 @@ def _array_cycles(shape: ProductShape, geometry: ArrayGeometry) -> float:
 
 
 def _row_blocks(shape: ProductShape, dim: int) -> int:
-    axes = _pixel_axes(shape, _patch_rows(shape))
+    axes = _pixel_axes(shape, _patch_rows(shape), dim)
     return sum(number for _, number, _ in blocks(axes[-1].count, dim)) * prod(each.count for each in axes[:-1])
 
 
 @dataclass(frozen=True, slots=True)
 class LocalRows:
-    """How an array of pixels lies in a local memory: the row of its first block of channels, and the rows from one
-    image, row, column and block of channels to the next."""
+    """How an array of pixels lies in a local memory: the row of its first block of channels, the images that it has
+    along each axis, and the rows from one image, row, column and block of channels to the next."""
 
     first: int
+    images: tuple[int, ...]
     image: int
     row: int
     column: int
@@ -119,20 +125,27 @@ class LocalRows:
 def _patch_rows(shape: ProductShape, first: int = 0) -> LocalRows:
     """The patch: blocks of channels one after the other, each with all pixels."""
     columns = shape.column_span.patch
-    return LocalRows(first, shape.row_span.patch * columns, columns, 1, shape.patch_pixels)
+    return LocalRows(first, _image_counts(shape), shape.row_span.patch * columns, columns, 1, shape.patch_pixels)
 
 
-def _pixel_axes(shape: ProductShape, rows: LocalRows) -> tuple[BoxLoop, ...]:
-    """Loops over the pixels of a tile, with what they add to rows of the input and of the sums; at least one."""
+def _image_counts(shape: ProductShape) -> tuple[int, ...]:
+    return tuple(high - low for low, high in shape.images)
+
+
+def _pixel_axes(shape: ProductShape, rows: LocalRows, dim: int) -> tuple[BoxLoop, ...]:
+    """Loops over the pixels of a tile, with what they add to rows of the input, of the weights and of the sums; at
+    least one, the last of which has the same weights for all."""
     per_image = shape.out_rows * shape.out_columns
+    steps = {"a": rows.image, "b": shape.rows_of_matrix(dim), "c": per_image}
     axes = merged(
         (
-            box_loop(shape.image_count, a=rows.image, c=per_image),
+            *shape.image_loops(rows.images, "a", **steps),
             box_loop(shape.out_rows, a=shape.down.step * rows.row, c=shape.out_columns),
             box_loop(shape.out_columns, a=shape.along.step * rows.column, c=1),
         )
     )
-    return axes if axes and axes[-1].step("c") == 1 else (*axes, box_loop(1, a=1, c=1))
+    is_dense = axes and axes[-1].step("c") == 1 and not axes[-1].step("b")
+    return axes if is_dense else (*axes, box_loop(1, a=1, c=1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +190,7 @@ class ProductTile:
     def input_rows(self) -> LocalRows:
         """Where the array reads the input."""
         if self.reads_in_place:
-            return resident_rows(self.operands[self.op.inputs[0]], self.shape.input_box(), self.geometry.dim)
+            return resident_rows(self.operands[self.op.inputs[0]], self.shape.input_box(), self)
         return _patch_rows(self.shape, self.offsets_bytes[INPUT] // self.geometry.dim)
 
     @property
@@ -211,16 +224,16 @@ class ProductTile:
         return self.offsets_bytes[SUMS_BUFFER] // (4 * self.geometry.dim)
 
 
-def resident_rows(place: PlacedArray, box: Box, dim: int) -> LocalRows:
+def resident_rows(place: PlacedArray, box: Box, tile: ProductTile) -> LocalRows:
     """How a box of an array lies that stays in the scratchpad, densely, with whole blocks of channels."""
     *outer, channels = box_shape(place.box)
+    dim, images = tile.geometry.dim, len(tile.shape.images)
     column = channels // dim
-    images = len(outer) - 2 if len(outer) > 2 else 0
     row = column * outer[-1]
-    per_image = row * (outer[-2] if images else 1)
+    per_image = column * prod(outer[images:])
     inside = tuple((low - start, high - start) for (low, high), (start, _) in zip(box, place.box, strict=True))
     start = (place.offset_bytes + start_of(box_shape(place.box), 1, inside)) // dim
-    return LocalRows(start, per_image, row, column, 1)
+    return LocalRows(start, tuple(outer[:images]), per_image, row, column, 1)
 
 
 def product_instrs(tile: ProductTile) -> tuple[Instr, ...]:
@@ -288,7 +301,7 @@ def _load_configuration(tile: ProductTile) -> tuple[Instr, ...]:
 
 
 def _execute_configuration(tile: ProductTile) -> Instr:
-    stride = _pixel_axes(tile.shape, tile.input_rows)[-1].step("a")
+    stride = _pixel_axes(tile.shape, tile.input_rows, tile.geometry.dim)[-1].step("a")
     execute = (once("config_ex", weight_stationary=1, a_stride=stride, c_stride=1),)
     return accelerator_instr("array", "config_ex", execute, (), (), 1.0, tile.layer.name)
 
@@ -339,17 +352,22 @@ def block_moves(
 
 def _load_weights(tile: ProductTile) -> Instr:
     shape, dim, name = tile.shape, tile.geometry.dim, tile.op.inputs[1]
-    box = (*full_box(tile.graph.by_name[name].shape[:-1]), shape.channels)
+    extents = tile.graph.by_name[name].shape
+    box = _weights_box(shape, extents)
     rows = shape.taps * shape.depth
     dram = _address(tile, name, box)
     stream: tuple[Item, ...] = ()
+    matrices, row = list[BoxLoop](), shape.rows_of_matrix(dim)
+    for (low, high), step in reversed(tuple(zip(shape.matrices, strides(extents, 1), strict=False))):
+        matrices.append(box_loop(high - low, dram=step, row=row))
+        row *= high - low
     for run in shape.runs(dim):
         groups, columns = (1, run.count * run.each) if run.dense(dim) else (run.count, run.each)
-        around = (box_loop(groups, dram=run.each, row=run.blocks_each(dim) * rows),)
+        around = (*merged(matrices[::-1]), box_loop(groups, dram=run.each, row=run.blocks_each(dim) * rows))
         stream += block_moves("mvin2", rows, shape.all_channels, columns, dim, blocks_at_once(dim), around,
                          dram + run.first, tile.weight_row + run.block * rows, rows)  # fmt: skip
     writes = (_local(tile, SCRATCHPAD, WEIGHTS, shape.weight_rows(dim)),)
-    cycles = rows * shape.out_channels / _bandwidth(tile, SCRATCHPAD)
+    cycles = shape.matrix_count * rows * shape.out_channels / _bandwidth(tile, SCRATCHPAD)
     reads = _main_regions(tile, name, box)
     return accelerator_instr("load", "mvin2", stream, reads, writes, cycles, tile.layer.name)
 
@@ -370,7 +388,7 @@ def _patch_part(
     step_image = shape.input_rows * step_row
     loops = merged(
         (
-            box_loop(shape.image_count, dram=step_image, row=patch.image),
+            *shape.image_loops(shape.input_images, dram=step_image, row=patch.image),
             box_loop(height, dram=step_row, row=patch.row),
             box_loop(width, dram=channels if dram else 0, row=1),
         )
@@ -423,9 +441,9 @@ def _pass_input(tile: ProductTile) -> tuple[Instr, ...]:
     if not rows.real or not columns.real:
         return ()
     place, box = tile.operands[tile.op.inputs[0]], shape.input_box()
-    held, patch = resident_rows(place, box, dim), _patch_rows(shape, tile.offsets_bytes[INPUT] // dim)
+    held, patch = resident_rows(place, box, tile), _patch_rows(shape, tile.offsets_bytes[INPUT] // dim)
     axes = (
-        box_loop(shape.image_count, a=held.image, c=patch.image),
+        *shape.image_loops(held.images, "a", a=held.image, c=patch.image),
         box_loop(rows.real, a=held.row, c=patch.row),
         box_loop(columns.real, a=held.column, c=patch.column),
     )
@@ -478,7 +496,7 @@ def _compute(tile: ProductTile) -> Instr:
     shape, dim = tile.shape, tile.geometry.dim
     rows = shape.taps * shape.depth
     held = tile.input_rows
-    *outer, pixels = _pixel_axes(shape, held)
+    *outer, pixels = _pixel_axes(shape, held, dim)
     stream: list[Item] = []
     group_rows = shape.depth_blocks(dim) * held.block
     for channels in shape.blocks(dim):
@@ -529,16 +547,16 @@ def _add(tile: ProductTile, term: AddedTerm) -> tuple[Instr, ...]:
     place, per_image = tile.operands[term.name], shape.out_rows * shape.out_columns
     brought: tuple[Instr, ...] = ()
     if place.memory == SCRATCHPAD:
-        held, reads = resident_rows(place, tile.box, dim), resident_regions(place, tile.box)
+        held, reads = resident_rows(place, tile.box, tile), resident_regions(place, tile.box)
     else:
         buffer = added_buffer(term.name)
         first = tile.offsets_bytes[buffer] // dim
-        held = LocalRows(first, per_image, shape.out_columns, 1, shape.pixels)
+        held = LocalRows(first, _image_counts(shape), per_image, shape.out_columns, 1, shape.pixels)
         reads = (_local(tile, SCRATCHPAD, buffer, shape.sum_rows(dim)),)
         if term.name not in tile.held:
             brought = _bring(tile, term.name, held, reads)
     axes = (
-        box_loop(shape.image_count, a=held.image, c=per_image),
+        *shape.image_loops(held.images, "a", a=held.image, c=per_image),
         box_loop(shape.out_rows, a=held.row, c=shape.out_columns),
         box_loop(shape.out_columns, a=held.column, c=1),
     )
@@ -614,10 +632,10 @@ def _finish(tile: ProductTile) -> tuple[Instr, ...]:
 def _stay(tile: ProductTile, finish: Finish) -> tuple[Instr, ...]:
     """The sums, scaled, as the result that stays in the scratchpad."""
     shape, dim = tile.shape, tile.geometry.dim
-    held = resident_rows(tile.result, tile.box, dim)
+    held = resident_rows(tile.result, tile.box, tile)
     per_image = shape.out_rows * shape.out_columns
     axes = (
-        box_loop(shape.image_count, a=per_image, c=held.image),
+        *shape.image_loops(held.images, "c", a=per_image, c=held.image),
         box_loop(shape.out_rows, a=shape.out_columns, c=held.row),
         box_loop(shape.out_columns, a=1, c=held.column),
     )

@@ -50,6 +50,7 @@ ADDI, SLTI, SLTIU, XORI, ORI, ANDI = (_N[name] for name in ("addi", "slti", "slt
 SLLI, SRLI, SRAI, ADDIW, ADDW, SUBW = (_N[name] for name in ("slli", "srli", "srai", "addiw", "addw", "subw"))
 ADD, SUB, SLL, SLT, SLTU = (_N[name] for name in ("add", "sub", "sll", "slt", "sltu"))
 XOR, SRL, SRA, OR, AND, MUL = (_N[name] for name in ("xor", "srl", "sra", "or", "and", "mul"))
+DIV, REM = _N["div"], _N["rem"]
 FENCE = _N["fence"]
 CSRRW, CSRRS = _N["csrrw"], _N["csrrs"]
 FIRST_FLOAT: Final = min(_N[row.mnemonic] for row in ROWS if row.extension == "F")
@@ -90,7 +91,9 @@ KEY_MOVE: Final = 10
 NOTED, OPEN = 0, 1
 """Places in the state of noting: number of notes, key of the last one while it goes on."""
 
-SINCE_COUNT, SINCE_EXTRA, SINCE_FLOATS, SINCE_PC = 2, 3, 4, 5
+SINCE_COUNT, SINCE_EXTRA, SINCE_WORK, SINCE_PC = 2, 3, 4, 5
+"""Since the last note: instructions, their further cycles, those that compute or load, and where they began."""
+
 READ_LOW, READ_HIGH, WRITTEN_LOW, WRITTEN_HIGH = 6, 7, 8, 9
 NOTING_WORDS: Final = 10
 LEAST_ROWS: Final = 4
@@ -485,7 +488,7 @@ def _forget(noting: Any) -> None:
 @njit(cache=True)
 def _open(key: int, again: bool, pc: int, notes: Any, noting: Any) -> Any:
     """The note that an instruction belongs to: the last one, if that has the same key and does not begin `again`."""
-    if noting[SINCE_FLOATS]:
+    if noting[SINCE_WORK]:
         _noted_core(notes, noting)
     if noting[OPEN] == key and not again:
         note = notes[noting[NOTED] - 1]
@@ -609,6 +612,19 @@ def _integer(number: Any, mode: int) -> Any:
 
 
 @njit(cache=True)
+def _divided(a: int, b: int, rest: bool) -> Any:
+    """`div` and `rem`: toward zero; by zero they give -1 and the dividend."""
+    if b == 0:
+        return a if rest else -1
+    if b == -1:  # the least number has no negative: it stays
+        return 0 if rest else -a
+    quotient = a // b
+    if quotient < 0 and quotient * b != a:
+        quotient += 1
+    return a - quotient * b if rest else quotient
+
+
+@njit(cache=True)
 def run(
     code: Any, code_base: int, pc: int, x: Any, f: Any, mem: Any, known: Any, poison: bool, base: int, tohost: int,
     spad: Any, spad_known: Any, acc: Any, acc_known: Any, pe: Any, c: Any, scales: Any, counts: Any, about: Any,
@@ -651,7 +667,7 @@ def run(
             else:
                 noting[SINCE_COUNT] += 1
                 noting[SINCE_EXTRA] += extra[n]
-                noting[SINCE_FLOATS] += n >= FIRST_FLOAT
+                noting[SINCE_WORK] += n >= FIRST_FLOAT or n in (LW, LB)
         if n < FUNCTION_COUNT:
             status = _accelerate(n, a, b, mem, known, poison, base, spad, spad_known, acc, acc_known, pe, c, scales,
                                  counts, about)  # fmt: skip
@@ -729,6 +745,9 @@ def run(
                 value = np.int64(np.uint64(a) >> np.uint64(imm))
             else:
                 value = a >> imm
+        elif n in (DIV, REM):
+            writes = True
+            value = _divided(a, b, n == REM)
         elif n in (ADD, SUB, SLL, SLT, SLTU, XOR, SRL, SRA, OR, AND, MUL, ADDW, SUBW):
             writes = True
             if n == ADD:

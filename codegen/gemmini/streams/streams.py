@@ -39,9 +39,9 @@ Placed = tuple[str, Operand]
 """Type and address of an element in the main memory."""
 
 TYPES = ("float32", "int8", "int32")
-STEPS = ("multiply", "add", "subtract", "divide", "smaller", "larger", "nearest", "power")
+STEPS = ("multiply", "add", "subtract", "divide", "smaller", "larger", "nearest", "power", "root")
 """What one step makes of two numbers in float32; `nearest` makes the nearest int32 of the first alone, ties to even;
-`power` makes two to the power of the first, which is a whole number from -126 to 127."""
+`power` makes two to the power of the first, which is a whole number from -126 to 127; `root` its square root."""
 
 ROUNDINGS = ("nearest", "truncate")
 
@@ -50,7 +50,7 @@ ROUNDINGS = ("nearest", "truncate")
 class Elements:
     """One element of a result from elements of its `sources`, by the core. Values are numbered: the `constants` (bits
     of float32) first, then the sources, made float32, then what each of the `steps` makes of two values. The last value
-    is stored; an int8 result is bounded and rounded, `nearest` with ties to even or by `truncate`."""
+    is stored; integers are rounded, `nearest` with ties to even or by `truncate`; an int8 was bounded."""
 
     constants: tuple[int, ...]
     sources: tuple[Placed, ...]
@@ -63,6 +63,65 @@ class Elements:
         return len(self.constants) + len(self.sources) + len(self.steps)
 
 
+INTEGER_FUNCTIONS: Mapping[str, int] = {
+    **dict.fromkeys(("add", "sub", "mul", "div", "remainder", "mod"), 2),
+    **dict.fromkeys(("and", "or", "xor", "min", "max"), 2),
+    **dict.fromkeys(("equal", "less", "greater", "less_equal", "greater_equal"), 2),
+    **dict.fromkeys(("copy", "not", "neg", "abs", "truth", "order"), 1),
+    "where": 3,
+}
+"""Functions of integers, with their numbers of operands. Comparisons make 1 or 0, `not` turns one into the other,
+`where` takes its second operand where the first is not 0, else the third; `div` is toward zero, `remainder` has the
+sign of the dividend and `mod` that of the divisor; `order` makes integers of the bits of float32 numbers, in their
+order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Integers:
+    """One int32, at the address `result`, that the core makes of int32 values: a function of INTEGER_FUNCTIONS, which
+    wraps around."""
+
+    function: str
+    sources: tuple[Operand, ...]
+    result: Operand
+
+
+@dataclass(frozen=True, slots=True)
+class RowCopy:
+    """A row of a table, copied by the core to the address `result`. The int32 at the address `index` is its number
+    among `rows` rows, which begin `pitch_bytes` apart; a negative one counts from the end, and one that is still
+    outside is the nearest end. A row is `count` items of four bytes or of one."""
+
+    index: Operand
+    table: int
+    result: Operand
+    rows: int
+    pitch_bytes: int
+    count: int
+    item_bytes: int
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        return self.table, self.rows, self.pitch_bytes, self.count, self.item_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class BestPlace:
+    """The place, from 0, of the greatest or least of `count` int32 values that lie `step_bytes` apart from the address
+    `line` on, as an int32 at the address `result`: of several the first, or the last."""
+
+    line: Operand
+    result: Operand
+    count: int
+    step_bytes: int
+    greatest: bool
+    last: bool
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        return self.count, self.step_bytes, int(self.greatest), int(self.last)
+
+
 @dataclass(frozen=True, slots=True)
 class Loop:
     """What is done `count` times, at least once."""
@@ -71,7 +130,7 @@ class Loop:
     body: tuple[Item, ...]
 
 
-Item: TypeAlias = Do | Elements | Loop
+Item: TypeAlias = Do | Elements | Integers | RowCopy | BestPlace | Loop
 
 
 def once(mnemonic: str, **fields: float) -> Do:
@@ -126,6 +185,17 @@ def _flat(stream: Sequence[Item]) -> Iterator[tuple[str, int]]:
             for step, left, right in item.steps:
                 yield step, left
                 yield "with", right
+        elif isinstance(item, Integers):
+            yield "integers", len(item.sources)
+            yield item.function, len(item.result.steps)
+            for operand in (*item.sources, item.result):
+                yield from (("operand", value) for value in (operand.value, *operand.steps))
+        elif isinstance(item, RowCopy | BestPlace):
+            kind, first = ("row", item.index) if isinstance(item, RowCopy) else ("place", item.line)
+            yield kind, len(first.steps)
+            yield from (("number", value) for value in item.numbers)
+            for operand in (first, item.result):
+                yield from (("operand", value) for value in (operand.value, *operand.steps))
         else:
             yield item.function, len(item.first.steps)
             for operand in (item.first, item.second):
@@ -150,10 +220,29 @@ def _read(words: Iterator[tuple[str, int]]) -> tuple[Item, ...]:
         if name == "elements":
             items.append(_elements(value, words))
             continue
-        read = [[next(words)[1] for _ in range(value + 1)] for _ in range(2)]
-        first, second = (Operand(numbers[0], tuple(numbers[1:])) for numbers in read)
+        if name == "integers":
+            function, depth = next(words)
+            *sources, result = (_operand(depth, words) for _ in range(value + 1))
+            items.append(Integers(function, tuple(sources), result))
+            continue
+        if name == "row":
+            table, *numbers = (next(words)[1] for _ in range(5))
+            index, result = (_operand(value, words) for _ in range(2))
+            items.append(RowCopy(index, table, result, *numbers))
+            continue
+        if name == "place":
+            count, step, greatest, last = (next(words)[1] for _ in range(4))
+            line, result = (_operand(value, words) for _ in range(2))
+            items.append(BestPlace(line, result, count, step, bool(greatest), bool(last)))
+            continue
+        first, second = (_operand(value, words) for _ in range(2))
         items.append(Do(name, first, second))
     return tuple(items)
+
+
+def _operand(depth: int, words: Iterator[tuple[str, int]]) -> Operand:
+    value, *steps = (next(words)[1] for _ in range(depth + 1))
+    return Operand(value, tuple(steps))
 
 
 def _elements(constants: int, words: Iterator[tuple[str, int]]) -> Elements:
@@ -162,8 +251,7 @@ def _elements(constants: int, words: Iterator[tuple[str, int]]) -> Elements:
     placed: list[Placed] = []
     for _ in range(sources + 1):
         dtype, depth = next(words)
-        numbers = [next(words)[1] for _ in range(depth + 1)]
-        placed.append((dtype, Operand(numbers[0], tuple(numbers[1:]))))
+        placed.append((dtype, _operand(depth, words)))
     made = []
     for _ in range(steps):
         step, left = next(words)
@@ -173,4 +261,14 @@ def _elements(constants: int, words: Iterator[tuple[str, int]]) -> Elements:
 
 def dynamic_count(stream: Sequence[Item]) -> int:
     """Number of the accelerator's instructions, and of elements, that are executed."""
-    return sum(item.count * dynamic_count(item.body) if isinstance(item, Loop) else 1 for item in stream)
+    return sum(map(_count, stream))
+
+
+def _count(item: Item) -> int:
+    match item:
+        case Loop():
+            return item.count * dynamic_count(item.body)
+        case RowCopy() | BestPlace():
+            return item.count
+        case _:
+            return 1

@@ -14,7 +14,7 @@ from codegen.gemmini.emit.executable import end_code, start_code
 from codegen.gemmini.isa.geometry import geometry_of
 from codegen.gemmini.isa.operations import ACCUMULATOR as SUMS
 from codegen.gemmini.isa.operations import FULL_WIDTH, FUNCTIONS, GARBAGE, Decoded, decoded
-from codegen.gemmini.streams.streams import Do, Elements, Item, Loop, stream_of
+from codegen.gemmini.streams.streams import Do, Item, Loop, stream_of
 from codegen.gemmini.timing.issued_loops import (
     COMPUTE,
     LEAST_BLOCK_CYCLES,
@@ -147,5 +147,5 @@ def _done(stream: Sequence[Item], times: int = 1) -> Iterator[tuple[Do, int]]:
     for item in stream:
         if isinstance(item, Loop):
             yield from _done(item.body, times * item.count)
-        elif not isinstance(item, Elements):
+        elif isinstance(item, Do):
             yield item, times

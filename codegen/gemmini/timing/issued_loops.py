@@ -31,7 +31,7 @@ LEAST_BLOCK_CYCLES = 4
 """Cycles of the array between two blocks, at least: sums of one row may not follow each other faster."""
 
 LOADS = frozenset({"lb", "lbu", "lh", "lhu", "lw", "lwu", "ld", "flw"})
-DIVISIONS = frozenset({"fdiv.s", "fsqrt.s"})
+DIVISIONS = frozenset({"fdiv.s", "fsqrt.s", "div", "rem"})
 FLOATS = frozenset(row.mnemonic for row in ROWS if row.extension == "F") - {"flw", "fsw"} - DIVISIONS
 
 

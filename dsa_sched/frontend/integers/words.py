@@ -26,6 +26,7 @@ BOOL, INT32, INT64 = (int(getattr(onnx.TensorProto, name)) for name in ("BOOL", 
 INTEGERS = frozenset([2, 3, 4, 5, INT32, INT64, BOOL])
 """TensorProto types whose values are words: UINT8 to INT16 too."""
 WIDE = frozenset([INT32, INT64])
+WORD_BYTES = 4
 MOST_WORDS = 1 << 20
 """Largest number of elements of a value that a scalar loop makes; larger ones are refused as before."""
 GATHERS = onnx_names(Trait.GATHERS)
@@ -166,8 +167,8 @@ class WordMaker:
             return None
 
     def ordered(self, name: str) -> str:
-        """Words in the order of the numbers: twice the magnitude of their bit patterns, negated for negative ones. A
-        constant that the device cannot store lies between two of them.
+        """Words in the order of the numbers: the magnitude of their bit patterns, negated for negative ones; twice that
+        for types of fewer bits than words, where a constant that the device cannot store lies between two of them.
         """
         words = f"{name}::ordered"
         if name not in self.network.constants:
@@ -178,7 +179,8 @@ class WordMaker:
         bits = narrow.view(f"i{narrow.itemsize}").astype(np.int64)
         size = bits & ((1 << 8 * narrow.itemsize - 1) - 1)
         beside = np.sign(np.nan_to_num(numbers - rounded)).astype(np.int64)
-        return self.stored(words, 2 * np.where(bits < 0, -size, size) + beside)
+        order = np.where(bits < 0, -size, size)
+        return self.stored(words, order if narrow.itemsize >= WORD_BYTES else 2 * order + beside)
 
     def of_numbers(self, name: str, kind: str, words: str) -> str:
         """Words that an operator of this kind makes of computed numbers, element by element."""

@@ -46,7 +46,7 @@ file: a sixteenth of the range is left to the shifted value.
 def simplify(network: Network, wants: Wants) -> Network:
     """Run all passes in order: unroll recurrent operators, find those that the file spells out, turn choices into
     arithmetic, take apart what a target does not want whole, and simplify the rest. Choices become arithmetic for
-    narrow types only.
+    narrow types, and where a target wants it.
     """
     whole, narrow = wants.whole, network.rounding.narrow
     of_file = network.values.keys()
@@ -54,7 +54,7 @@ def simplify(network: Network, wants: Wants) -> Network:
     network = decompose_first(unroll_recurrent(network, whole), whole)
     network = find_patterns(network)
     network = decompose_attention(network, wants).pruned()
-    network = replace_masks(network) if narrow else network
+    network = replace_masks(network) if narrow or wants.arithmetic_choices else network
     network = without_unread_rows(network.pruned()).pruned()
     network = keep_ranges(network) if narrow else network
     network = decompose(network, whole, norms_of_lines=wants.norms_of_lines).pruned()

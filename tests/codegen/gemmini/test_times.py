@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
+import onnx
 import pytest
 
 from codegen.gemmini.emit.core_code import counted_code
@@ -25,18 +27,28 @@ from isched.timing.cycle_model import time_streams
 from partitioner.planners.levels import O0
 from tests.codegen.gemmini.test_machine import IN, OUT, executable, ran
 from tests.codegen.gemmini.test_networks import NETWORKS
+from tests.codegen.gemmini.test_transformers import attention, line, rows_of_a_table
 from tests.small_models import save
 
 CHIP = load_chip("gemmini")
 LATENCY = 100
 
 
-@pytest.mark.parametrize(
-    "name", ["odd extents", "a scale per channel", "residual", "separable", "largest of a long image"]
-)
+CLOCKED: dict[str, Callable[[], onnx.ModelProto]] = {
+    **{
+        name: NETWORKS[name]
+        for name in ("odd extents", "a scale per channel", "residual", "separable", "largest of a long image")
+    },
+    "attention": attention,
+    "norms": lambda: line("LayerNormalization", (3, 5, 24), 24),
+    "rows of a table": rows_of_a_table,
+}
+
+
+@pytest.mark.parametrize("name", CLOCKED)
 def test_a_program_and_its_machine_code_have_one_clock(name: str, tmp_path: Path) -> None:
     """Worked out from the streams of the program, and from the bytes alone."""
-    (part,) = compile_clusters(save(NETWORKS[name](), tmp_path / "net.onnx"), "gemmini", CompileOptions(O0()))
+    (part,) = compile_clusters(save(CLOCKED[name](), tmp_path / "net.onnx"), "gemmini", CompileOptions(O0()))
     assert isinstance(part.made, Lowered)
     program = part.made.program
     own = timed_streams(program, CHIP, issue_costs(program, CHIP))
