@@ -217,3 +217,26 @@ def test_the_scales_of_a_decoder_layer_are_numbers_of_fp16(tmp_path: Path, monke
     report = verify_model(save(quantised.model, path), "stcp920", CompileOptions(O0()))
     assert not report.failures
     assert len([layer for layer in report.layers if "IntegerMatMul" in layer.operators]) == 7
+
+
+@pytest.mark.parametrize("spelling", ["int16", "blocks"])
+def test_integers_that_no_kernel_takes_are_numbers(spelling: str, tmp_path: Path) -> None:
+    """Weights of sixteen bits, and scales in blocks: dequantised when the file is read."""
+    random = np.random.default_rng(3)
+    if spelling == "int16":
+        stored: dict[str, Array] = {
+            "q": random.integers(-9000, 9000, (16, 8)).astype(np.int16), "s": np.array(1e-4, np.float32),
+        }  # fmt: skip
+        node = helper.make_node("DequantizeLinear", ["q", "s"], ["numbers"])
+    else:
+        stored = {
+            "q": random.integers(-90, 90, (16, 8)).astype(np.int8),
+            "s": random.uniform(0.01, 0.02, (4, 8)).astype(np.float32),
+        }
+        node = helper.make_node("DequantizeLinear", ["q", "s"], ["numbers"], axis=0, block_size=4)
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, (4, size)) for name, size in (("x", 16), ("y", 8))]
+    constants = [numpy_helper.from_array(array, name) for name, array in stored.items()]
+    nodes = [node, helper.make_node("MatMul", ["x", "numbers"], ["y"])]
+    graph = helper.make_graph(nodes, "numbers", ends[:1], ends[1:], constants)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    assert verify_model(save(model, tmp_path / "net.onnx"), "stcp920", CompileOptions(O0())).failures == ()

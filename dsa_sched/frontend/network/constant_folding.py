@@ -53,8 +53,9 @@ def fold_constants(model: onnx.ModelProto, values: Mapping[str, Value]) -> Netwo
     return replace(network_of(model, nodes, constants, known), unfolded=reasons)
 
 
-def fold_rest(network: Network) -> Network:
-    """The network after a rewrite that made constants, without the nodes that now depend on constants only.
+def fold_rest(network: Network, also: frozenset[str] = frozenset()) -> Network:
+    """The network after a rewrite that made constants, without the nodes that now depend on constants only. The nodes
+    named in `also` are computed, too, though they are among those that stay at first.
 
     Raises ModelError when a constant would exceed 2 GiB.
     """
@@ -62,7 +63,7 @@ def fold_rest(network: Network) -> Network:
     known, ready = set(constants), list[onnx.NodeProto]()
     for node in network.nodes:
         proto = node_proto(node)
-        if node.name not in reasons and _foldable(proto, known, network.values):
+        if node.name not in reasons and _foldable(proto, known, network.values, also):
             ready.append(proto)
             known.update(node.outputs)
     if not ready:
@@ -72,7 +73,7 @@ def fold_rest(network: Network) -> Network:
     read = dict.fromkeys((*(name for node in rest for name in (*node.inputs, *node.captured)), *network.outputs))
     graph = helper.make_graph([], network.name, [], [onnx.ValueInfoProto(name=name) for name in read])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", network.opset)], ir_version=8)
-    left = {proto.name for proto in _one_sweep(model, ready, constants, network.values, reasons)}
+    left = {proto.name for proto in _one_sweep(model, ready, constants, network.values, reasons, also)}
     nodes = tuple(node for node in network.nodes if node.name in left or node.name not in of_constants)
     return replace(network, nodes=nodes, constants=constants, unfolded=reasons).pruned()
 
@@ -83,6 +84,7 @@ def _one_sweep(
     constants: dict[str, Array],
     values: Mapping[str, Value],
     reasons: dict[str, str],
+    also: frozenset[str] = frozenset(),
 ) -> list[onnx.NodeProto]:
     """Add to `constants` and return the nodes that are left; `reasons` says why some could not be computed."""
     remaining: list[onnx.NodeProto] = []
@@ -93,7 +95,7 @@ def _one_sweep(
         if array is not None:
             constants[node.output[0]] = array
             known.add(node.output[0])
-        elif node.name not in reasons and _foldable(node, known, values):
+        elif node.name not in reasons and _foldable(node, known, values, also):
             deferred.append(node)
             known.update(node.output)
         else:
@@ -114,11 +116,11 @@ def _one_sweep(
     return [node for node in nodes if node.name not in folded and node.output[0] not in constants]
 
 
-def _foldable(node: onnx.NodeProto, known: set[str], values: Mapping[str, Value]) -> bool:
+def _foldable(node: onnx.NodeProto, known: set[str], values: Mapping[str, Value], also: frozenset[str]) -> bool:
     """Whether the node reads only constants, is deterministic, and has a size that is known before it is computed."""
     sized = node.op_type in BOUNDED or all(output in values for output in node.output if output)
     read = (*filter(None, node.input), *captured_by(node))
-    return sized and node.op_type not in LEFT and known.issuperset(read)
+    return sized and (node.op_type not in LEFT or node.name in also) and known.issuperset(read)
 
 
 def _immediate(node: onnx.NodeProto, constants: Mapping[str, Array], values: Mapping[str, Value]) -> Array | None:

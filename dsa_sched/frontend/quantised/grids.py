@@ -84,6 +84,15 @@ def grid_of(network: Network, node: Node) -> Grid | None:
     return Grid(network.traced(node.inputs[1]).reshape(-1), zeros - offset, axis, offset)
 
 
+def only_numbers(network: Network, node: Node) -> bool:
+    """Whether a node dequantises constants whose integers no kernel takes as such: of other types than int8, uint8 and
+    int32, or in blocks. They are numbers like any others."""
+    if node.op_type != DEQUANTISE or any(name and name not in network.constants for name in node.inputs):
+        return False
+    dtype = integer_type(network, node)
+    return node.integer("block_size", 0) > 0 or (dtype not in OFFSETS and dtype != onnx.TensorProto.INT32)
+
+
 def integer_type(network: Network, node: Node) -> int:
     """The element type of the integers that a node makes or reads; UINT8 where nothing says it, as in ONNX."""
     if node.op_type == DEQUANTISE:

@@ -50,6 +50,7 @@ from dsa_sched.frontend.quantised.grids import (
     Grid,
     dequantised,
     grid_of,
+    only_numbers,
 )
 from dsa_sched.frontend.quantised.held import (
     AVERAGES,
@@ -91,7 +92,8 @@ def quantised(network: Network, wants: Wants, packing: Packs | None = None) -> N
     if not any(node.op_type in (QUANTISE, DEQUANTISE) for node in network.nodes):
         return network
     rewritten = _Rewrite(network, wants, packing).rewritten() if wants.int8 else _with_constants(network)
-    return fold_rest(rewritten.pruned())
+    rest = rewritten.pruned()
+    return fold_rest(rest, frozenset(node.name for node in rest.nodes if only_numbers(rest, node)))
 
 
 def _with_constants(network: Network) -> Network:
