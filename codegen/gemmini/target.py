@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from codegen.gemmini.emit.executable import disassemble, emit, made_for
 from codegen.gemmini.emulation.layer_reference import emulate
@@ -51,6 +51,9 @@ class GemminiTarget:
 
     name: str = "gemmini-v3"
     keeps_in: str = SCRATCHPAD
+    dim: int = DEFAULT.dim
+    """Width of the array of the chip."""
+
     barrier: str = BARRIER
     data_base_bytes: int = DATA_BASE
     wants: Wants = WANTS
@@ -65,12 +68,18 @@ class GemminiTarget:
     emulate_prepared = staticmethod(emulate_prepared)
     run = staticmethod(run)
     simulate = staticmethod(simulate)
-    granularity = staticmethod(granularity)
     work = staticmethod(work)
     lower_moving = staticmethod(instrs)
     keeps = staticmethod(keeps)
     issue_costs = staticmethod(issue_costs)
     trace = staticmethod(trace)
+
+    def named_for(self, chip: Chip) -> GemminiTarget:
+        """The target for the width of the chip's array."""
+        return replace(self, dim=chip.matrix.array_channels)
+
+    def granularity(self, graph: Graph, layer: Layer) -> tuple[int, ...]:
+        return granularity(graph, layer, self.dim)
 
     def unsuited(self, chip: Chip) -> tuple[str, ...]:
         """What the chip file lacks or has too much of."""

@@ -48,9 +48,6 @@ from partitioner.ir.target import Pass, TileBuffer, TileLoad, TileWork
 
 INT8, FLOAT = "int8", "float32"
 PRODUCTS = ("conv", "matmul")
-BLOCK = 32
-"""Output channels at whose multiples products are cut: whole blocks of both builds that have chip files."""
-
 LARGEST_UNCUT = 64
 """Most output channels of a group that is not cut, where they are no whole blocks."""
 
@@ -214,28 +211,24 @@ def keeps(graph: Graph, constants: Constants, maker: Layer, readers: tuple[Layer
 
 
 def _whole_blocks(graph: Graph, anchor: Op, dim: int) -> bool:
-    """Whether the result's channels, in each group, are whole blocks, and so are the operand's where there are groups;
-    and whether cuts lie between blocks."""
+    """Whether the result's channels, in each group, are whole blocks, and so are the operand's where there are
+    groups."""
     groups = int(anchor.number("groups")) if anchor.kind == "conv" else 1
     made, read = (graph.by_name[name].shape[-1] // groups for name in (anchor.outputs[0], anchor.inputs[0]))
-    return made % dim == 0 and (groups == 1 or read % dim == 0) and _cut(made) % dim == 0
+    return made % dim == 0 and (groups == 1 or read % dim == 0)
 
 
-def granularity(graph: Graph, layer: Layer) -> tuple[int, ...]:
-    """Products are cut anywhere but inside blocks of channels and small groups; what the core computes is not cut."""
+def granularity(graph: Graph, layer: Layer, dim: int) -> tuple[int, ...]:
+    """Products are cut anywhere but inside blocks of `dim` channels and small groups; what the core computes is not
+    cut."""
     shape = graph.by_name[layer.output].shape
     anchor = layer.anchor(graph)
     if pools_moving_out(graph, anchor):
-        return (*(1,) * (len(shape) - 1), BLOCK)
+        return (*(1,) * (len(shape) - 1), dim)
     if not is_product(graph, layer):
         return (0,) * len(shape)
     each = shape[-1] // int(anchor.number("groups")) if anchor.kind == "conv" else shape[-1]
-    return (*(1,) * (len(shape) - 1), _cut(each))
-
-
-def _cut(channels: int) -> int:
-    """Multiples at which the output channels of a group are cut."""
-    return channels if channels <= LARGEST_UNCUT and channels % BLOCK else BLOCK
+    return (*(1,) * (len(shape) - 1), each if each <= LARGEST_UNCUT and each % dim else dim)
 
 
 def work(graph: Graph, layer: Layer, box: Box, chip: Chip) -> TileWork:
