@@ -43,6 +43,13 @@ def self_product(*shape: int) -> onnx.ModelProto:
     return net.model(net.rounded(net.node("MatMul", x, turned), 0.05))
 
 
+def square() -> onnx.ModelProto:
+    """x times itself."""
+    net = QuantisedNetwork((2, 18, 18))
+    x = net.rounded("x", STEP)
+    return net.model(net.rounded(net.node("MatMul", x, x), 0.05))
+
+
 def repeated_factor(matrices: int, each: int, extents: tuple[int, int, int]) -> onnx.ModelProto:
     """[matrices, each, m, k] times [1, each, k, n]: the second factor is the same for all of the first axis."""
     rows, depth, columns = extents
@@ -103,6 +110,7 @@ NETWORKS: dict[str, Callable[[], onnx.ModelProto]] = {
     "matrices": lambda: self_product(2, 3, 5, 20),
     "one row each": lambda: self_product(3, 4, 1, 17),
     "wide matrices": lambda: self_product(2, 33, 40),
+    "itself": square,
     "a matrix": lambda: self_product(18, 7),
     "a factor for all": lambda: repeated_factor(3, 2, (5, 18, 18)),
     "attention": attention,
