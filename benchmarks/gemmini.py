@@ -58,7 +58,7 @@ CHIP = "gemmini"
 KEYWORDS = "keywords"
 """A network that tells spoken words apart: a convolution and four separable ones over 49 by 10 features."""
 
-NETWORKS = ("resnet50", "mobilenet_v2", "squeezenet", KEYWORDS, "bert_base-mini")
+NETWORKS = ("resnet50", "mobilenet_v2", "squeezenet", KEYWORDS, "bert_base-mini", "vit_b16-mini", "gpt2-mini")
 SAMPLES = 256
 RESULTS = Path(__file__).resolve().parent / "results"
 JSON = RESULTS / "gemmini.json"
