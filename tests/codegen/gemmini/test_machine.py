@@ -138,6 +138,20 @@ def test_constants_of_64_bits(value: int) -> None:
     assert int.from_bytes(result.read(OUT, 8), "little") == value & (1 << 64) - 1
 
 
+LEAST = -(1 << 63)
+QUOTIENTS = {(7, 2): (3, 1), (-7, 2): (-3, -1), (7, -2): (-3, 1), (-7, -2): (3, -1), (-6, 3): (-2, 0), (5, 0): (-1, 5),
+             (-5, 0): (-1, -5), (LEAST, -1): (LEAST, 0), (LEAST, 1): (LEAST, 0), (1, LEAST): (0, 1)}  # fmt: skip
+
+
+@pytest.mark.parametrize("numbers", QUOTIENTS)
+def test_divisions_are_toward_zero(numbers: tuple[int, int]) -> None:
+    dividend, divisor = (list(constant(5 + place, number)) for place, number in enumerate(numbers))
+    made = [instruction("div", 7, 5, 6), instruction("rem", 8, 5, 6), *constant(9, OUT)]
+    stored = [instruction("sd", 7, 0, 9), instruction("sd", 8, 8, 9)]
+    result = simulate(executable([*start_code(), *dividend, *divisor, *made, *stored, *end_code()]), {})
+    assert tuple(np.frombuffer(result.read(OUT, 16), np.int64)) == QUOTIENTS[numbers]
+
+
 def test_loops_of_the_core_are_those_of_the_stream() -> None:
     """Three loops around a move each way and an element, whose steps are small, large and negative."""
     random = np.random.default_rng(2)

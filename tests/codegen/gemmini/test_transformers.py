@@ -12,7 +12,7 @@ import onnx
 import pytest
 from click.testing import CliRunner
 
-from codegen.gemmini.kernels import float_products, lines, products
+from codegen.gemmini.kernels import float_products, functions, lines, products
 from codegen.gemmini.streams.streams import Item, looped
 from dsa_sched.artifact.runner import execute
 from dsa_sched.cli import cli
@@ -193,6 +193,13 @@ def of_numbers(kind: str, factor: float, **attributes: Any) -> onnx.ModelProto:
 def test_functions_of_numbers(kind: str, tmp_path: Path) -> None:
     factor, attributes = ONE_NUMBER[kind]
     assert failures(of_numbers(kind, factor, **attributes), tmp_path) == ()
+
+
+def test_another_function_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The emulation has coefficients of its own."""
+    end, above, below = functions.ERF
+    monkeypatch.setattr(functions, "ERF", (end, (*above[:-1], above[-1] + 1e-6), below))
+    assert any(failure.startswith("layer") for failure in failures(of_numbers("Erf", 2.0), tmp_path))
 
 
 @pytest.mark.parametrize("kind", ["Sqrt", "Reciprocal"])
