@@ -30,6 +30,7 @@ from codegen.gemmini.simulator.status import (
     NOT_SIMULATED,
     NOTES_FULL,
     RUNNING,
+    UNFENCED,
     UNWRITTEN,
     UNWRITTEN_LOCAL,
 )
@@ -71,7 +72,10 @@ LOAD_STRIDE, LOAD_BLOCK, LOAD_SHRUNK, LOAD_PIXELS = 20, 23, 26, 29
 STATUS = 32
 """Place of the core's status register."""
 
-CONFIG_WORDS: Final = 33
+PENDING_LOW, PENDING_HIGH = 33, 34
+"""Places of the range in which bytes were moved out since the last fence; its end is 0 where there are none."""
+
+CONFIG_WORDS: Final = 35
 OUT_SCALE, EX_SCALE = 3, 4
 """Places of the scales of moving out and of computing, after those of the three states of moving in."""
 
@@ -99,6 +103,9 @@ NOTING_WORDS: Final = 10
 LEAST_ROWS: Final = 4
 """Cycles at least between two blocks: sums of one row may not follow each other faster."""
 
+WRITTEN, PENDING = 1, 2
+"""States of a byte of the main memory that is not 0, unwritten: written; moved out, with no fence after that."""
+
 _FAR: Final = 1 << 62
 _LOW = 0xFFFFFFFF
 _GARBAGE = 0xFFFFFFFF
@@ -111,12 +118,32 @@ def _outside(mem: Any, base: int, address: int, size: int) -> Any:
 
 
 @njit(cache=True)
-def _unwritten(known: Any, poison: bool, start: int, size: int) -> Any:
+def _unready(known: Any, poison: bool, start: int, size: int) -> Any:
+    """Why bytes may not be read, as a status; RUNNING where they may."""
     if poison:
         for k in range(size):
-            if known[start + k] == 0:
-                return True
-    return False
+            if known[start + k] != WRITTEN:
+                return UNFENCED if known[start + k] == PENDING else UNWRITTEN
+    return RUNNING
+
+
+@njit(cache=True)
+def _leave(known: Any, poison: bool, c: Any, start: int, size: int) -> None:
+    """Bytes have been moved out, which nothing may rely on before a fence: the controllers and the core do not wait for
+    each other's bytes of the main memory."""
+    if poison:
+        for k in range(size):
+            known[start + k] = PENDING
+        c[PENDING_LOW] = min(c[PENDING_LOW], start) if c[PENDING_HIGH] else start
+        c[PENDING_HIGH] = max(c[PENDING_HIGH], start + size)
+
+
+@njit(cache=True)
+def _wait(known: Any, c: Any) -> None:
+    for k in range(c[PENDING_LOW], c[PENDING_HIGH]):
+        if known[k] == PENDING:
+            known[k] = WRITTEN
+    c[PENDING_HIGH] = 0
 
 
 @njit(cache=True)
@@ -204,8 +231,9 @@ def _move_in(
             about[0] = start
             if _outside(mem, base, start, columns * item):
                 return BAD_ACCESS
-            if _unwritten(known, poison, start - base, columns * item):
-                return UNWRITTEN
+            status = _unready(known, poison, start - base, columns * item)
+            if status != RUNNING:
+                return status
             if row == 0 or c[LOAD_STRIDE + state] != 0:  # a row that is repeated is read once
                 counts[LOADED_BYTES] += columns * item
         for column in range(columns):
@@ -283,6 +311,7 @@ def _move_out(
             else:
                 value = _out(from_row, from_column, sums, spad, acc, c, scales)
                 _put(mem, known, start - base + column, value, 1)
+        _leave(known, poison, c, start - base, columns * item)
     return RUNNING
 
 
@@ -318,6 +347,7 @@ def _pool_out(
                             value = _out(from_row, channel, sums, spad, acc, c, scales)
                         most = max(most, value)
                 _put(mem, known, start - base + channel, most, 1)
+            _leave(known, poison, c, start - base, columns)
     return RUNNING
 
 
@@ -690,8 +720,9 @@ def run(
             if takes_notes:
                 _spread(noting, READ_LOW, address, address + size)
             start = address - base
-            if _unwritten(known, poison, start, size):
-                return UNWRITTEN, pc, executed
+            status = _unready(known, poison, start, size)
+            if status != RUNNING:
+                return status, pc, executed
             if n == FLW:
                 f[rd] = np.array([_word(mem, start)], np.int32).view(np.float32)[0]
             else:
@@ -714,6 +745,9 @@ def run(
                 return BAD_ACCESS, pc, executed
             if takes_notes:
                 _spread(noting, WRITTEN_LOW, address, address + size)
+            if poison and (known[address - base] == PENDING or (address == tohost and c[PENDING_HIGH])):
+                about[0] = c[PENDING_LOW] + base if address == tohost else address
+                return UNFENCED, pc, executed
             _put(mem, known, address - base, _bits(f[rs2]) if n == FSW else b, size)
             if address == tohost:
                 about[0] = b
@@ -824,7 +858,9 @@ def run(
                 return NOT_SIMULATED, pc, executed
             if imm == MSTATUS:
                 c[STATUS] = a if n == CSRRW else c[STATUS] | a
-        elif n != FENCE:
+        elif n == FENCE:
+            _wait(known, c)
+        else:
             return NOT_SIMULATED, pc, executed
         if writes and rd:
             x[rd] = value

@@ -7,13 +7,14 @@ from collections.abc import Mapping
 (RUNNING, ENDED, LIMIT, BAD_CODE, BAD_ACCESS, UNWRITTEN, BAD_LOCAL_ROW, UNWRITTEN_LOCAL, BAD_EXTENT, BAD_SCALE) = range(
     10
 )
-BAD_CONFIG, NO_FACTOR, NOT_SIMULATED, FLOATS_OFF, MISALIGNED, NOTES_FULL = range(10, 16)
+BAD_CONFIG, NO_FACTOR, NOT_SIMULATED, FLOATS_OFF, MISALIGNED, NOTES_FULL, UNFENCED = range(10, 17)
 
 MEANINGS: Mapping[int, str] = {
     LIMIT: "the limit of instructions is reached",
     BAD_CODE: "there is no instruction",
     BAD_ACCESS: "{about:#x} is not memory",
     UNWRITTEN: "the bytes from {about:#x} on were not written",
+    UNFENCED: "the bytes from {about:#x} on were moved out, and no fence has waited for that",
     BAD_LOCAL_ROW: "local row {about} does not exist, or lies in the wrong memory",
     UNWRITTEN_LOCAL: "local row {about} has elements that were not written",
     BAD_EXTENT: "the block is wider or longer than the array",
