@@ -6,8 +6,8 @@ O3 (bit for bit against the emulation and against O0, within bounds against the 
 memory next to those of the published library's loops, cycles by the cycle model and the bound below which no order of
 the instructions is. The bytes of the core are counted as if each of its values were moved once. With `--check` the exit
 code is 1 where a network fails, moves more by the controllers than the published loops do, or has a larger share of
-their bytes than `LARGEST_SHARES` says, and nothing is written; otherwise table and JSON go to benchmarks/results/, where
-`--networks` replaces rows and leaves the others.
+their bytes than `LARGEST_SHARES` says, and nothing is written; otherwise table and JSON go to benchmarks/results/,
+where `--networks` replaces rows and leaves the others.
 
 Keys of a row of the JSON file:
 
