@@ -20,6 +20,7 @@ from isched.program.program import Instr
 from isched.program.target import DENSE, MemoryCopy, RowRun
 from partitioner.ir.graph import Constants, Graph, Op
 from partitioner.ir.layers import Layer
+from partitioner.ir.operators import Trait, onnx_names
 from partitioner.ir.regions import Box
 from partitioner.ir.target import TileWork
 from partitioner.ir.wants import Wants, floats_as
@@ -36,7 +37,7 @@ WANTS = Wants(
     sums_of_integers=True,
     int8_unit=1,
     group_channels=DEFAULT.dim,
-    int8_moves=frozenset(["Concat", "Flatten", "MaxPool", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"]),
+    int8_moves=onnx_names(Trait.VIEW) | {"Concat", "MaxPool", "Slice", "Transpose"},
     words=True,
     norms_of_lines=True,
     arithmetic_choices=True,
