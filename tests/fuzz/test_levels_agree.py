@@ -22,6 +22,10 @@ TOGETHER = 10
 """Seeds a test: their shares of what ran and of what was judged are asserted together."""
 SMALLEST_SHARE = 0.9
 
+SMALLEST_JUDGED = 0.7
+"""Share of the outputs of ten models that can be judged, at least: one model whose rounding alone may make more than its
+outputs has several of them."""
+
 
 def blocks(start: int, stop: int) -> list[range]:
     return [range(first, first + TOGETHER) for first in range(start, stop, TOGETHER)]
@@ -62,7 +66,7 @@ def check(seeds: range, ways: Callable[[int], tuple[Way, ...]] = all_ways) -> No
         ran += check_levels(model, seed, ways(seed))
         outputs += check_reference(model, seed)
     assert ran >= SMALLEST_SHARE * sum(len(ways(seed)) for seed in seeds)
-    assert outputs["judged"] >= SMALLEST_SHARE * outputs["outputs"]
+    assert outputs["judged"] >= SMALLEST_JUDGED * outputs["outputs"]
 
 
 @pytest.mark.commit
