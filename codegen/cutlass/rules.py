@@ -41,6 +41,9 @@ OPERATORS: Mapping[str, str] = {
     "matmul": "Any extents, leading axes broadcast, a bias along the columns. Sums are fp32. On the tensor cores where "
     "the matrices of a batch lie equally far apart, odd extents padded with zeros; else, or where that takes longer, "
     "on the CUDA cores.",
+    "attend": "Attention, heads side by side or apart, of at most 128 elements each; several of q may share one of k "
+    "and v. Masks are added, or hide later keys by their places. Sums and powers are fp32, weights are rounded to fp16 "
+    "before they meet v; no score is stored.",
     **dict.fromkeys(sorted(UNARY), "Computed in fp32, also in the epilogue of any other kernel."),
     **dict.fromkeys(
         sorted((*BINARY, "scale_shift")),

@@ -76,22 +76,22 @@ class Rounding:
 
 @dataclass(frozen=True, slots=True)
 class Wants:
-    """Requirements of a target. `stored` gives, for each floating-point type of a file, the type of its values on
-    the device; `feature_maps` is the order of their axes; `whole` names ONNX operators that are not taken apart;
-    `weights` is the order of the axes of convolutions' weights; `windows` says over which axes convolutions and
-    pools run; with `words`, operators on integers and lookups by them, also of rows of a table that overlap, are
-    prepared in the main memory (`Graph.prepared`), else refused; with `in_place`, which needs `words`, rows are
-    written into inputs that are caches (`Graph.in_place`); with `norms_of_lines`, a norm along lines is one
-    operator `normalise`, followed by others for its scale and bias; an attention whose heads have at most
-    `attention_width` elements in a row of q, k and v is one operator `attend` of heads side by side, 0 for
-    none, unless these have more than `attention_elements` elements of keys and values each, 0 for any number; so
-    is one to new and past keys where at least `attention_rows` rows of q share a head of k; with
-    `full_operand`, one operand of an element-wise operator has the shape of the result; where windows
-    are over images, those of convolutions have at most `longest_window` taps, steps and elements of padding along
-    an axis, 0 for any number; with `int8`, products of quantised values are products of integers of eight bits,
-    else networks with such values are refused; with `sums_of_integers`, what is added to such a product is an
-    integer of 32 bits, added to its sum before the scale, and all rounds to the nearest, ties to even; int8 values
-    have a multiple of `int8_unit` channels.
+    """Requirements of a target. `stored` gives, for each floating-point type of a file, the type of its values on the
+    device; `feature_maps` is the order of their axes; `whole` names ONNX operators that are not taken apart; `weights`
+    is the order of the axes of convolutions' weights; `windows` says over which axes convolutions and pools run; with
+    `words`, operators on integers and lookups by them, also of rows of a table that overlap, are prepared in the main
+    memory (`Graph.prepared`), else refused; with `in_place`, which needs `words`, rows are written into inputs that are
+    caches (`Graph.in_place`); with `norms_of_lines`, a norm along lines is one operator `normalise`, followed by others
+    for its scale and bias; an attention whose heads have at most `attention_width` elements in a row of q, k and v is
+    one operator `attend` of heads side by side, 0 for none, unless these have more than `attention_elements` elements
+    of keys and values each, 0 for any number; so is one to new and past keys where at least `attention_rows` rows of q
+    share a head of k; with `attention_by_place`, a mask that only hides later keys is the attribute `first_sees`; with
+    `full_operand`, one operand of an element-wise operator has the shape of the result; where windows are over images,
+    those of convolutions have at most `longest_window` taps, steps and elements of padding along an axis, 0 for any
+    number; with `int8`, products of quantised values are products of integers of eight bits, else networks with such
+    values are refused; with `sums_of_integers`, what is added to such a product is an integer of 32 bits, added to its
+    sum before the scale, and all rounds to the nearest, ties to even; int8 values have a multiple of `int8_unit`
+    channels.
 
     Raises TargetError for types that no graph has, or for a floating-point type that a graph does not have and that has
     no rule.
@@ -108,6 +108,7 @@ class Wants:
     attention_width: int = 0
     attention_rows: int = 1
     attention_elements: int = 0
+    attention_by_place: bool = False
     full_operand: bool = False
     longest_window: int = 0
     int8: bool = False

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
+from codegen.cutlass.families.attention.attention import ATTENTION
 from codegen.cutlass.families.fused.convolution_chain import CONVOLUTION_CHAIN
 from codegen.cutlass.families.fused.convolution_pair import CONVOLUTION_PAIR
 from codegen.cutlass.families.fused.inverted_residual import INVERTED_RESIDUAL
@@ -44,6 +45,7 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
             PRODUCT_PAIR,
             GEMM,
             FALLBACK_PRODUCT,
+            ATTENTION,
             LINE_FAMILY,
             MapFamily("pointwise", ELEMENTWISE, elementwise=True),
             MapFamily("window", WINDOWS, moved=window_bytes, operations=taps),
