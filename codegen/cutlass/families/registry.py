@@ -17,6 +17,7 @@ from codegen.cutlass.families.fused.product_pair import PRODUCT_PAIR
 from codegen.cutlass.families.lines.lines import LINE_FAMILY
 from codegen.cutlass.families.maps.concat import CONCAT
 from codegen.cutlass.families.maps.direct_convolution import DIRECT_CONVOLUTION
+from codegen.cutlass.families.maps.gather import GATHER
 from codegen.cutlass.families.maps.lrn import LRN
 from codegen.cutlass.families.maps.maps import MapFamily, no_anchor
 from codegen.cutlass.families.maps.movement import MOVEMENT
@@ -52,6 +53,7 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
             DIRECT_CONVOLUTION,
             LRN,
             CONCAT,
+            GATHER,
             TRANSPOSE,
             MOVEMENT,
             LINEAR_RESIZE,
