@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for the package 
 
 from benchmarks.chosen_kernels import forced_plan, gpu_target
 from benchmarks.fused_kernels import Offer, fused_offers
-from benchmarks.gpu.blocks import SMALL_BLOCKS, Block, Products, block_model
+from benchmarks.gpu.blocks import SMALL_ATTENTIONS, SMALL_BLOCKS, Attention, Block, Products, block_model
 from benchmarks.gpu.judged import whole_bound
 from benchmarks.gpu.synthetic import Array, drawn_input
 from benchmarks.output import add_outputs, at_least_one, keep
@@ -46,7 +46,7 @@ from dsa_sched.stages.kernel_stages import PlannedKernels
 from dsa_sched.stages.targets import judge_of, target_of
 from hw_models.chip import Chip
 from hw_models.loading import load_chip
-from partitioner.context.plan_context import GraphContext
+from partitioner.context.plan_context import GraphContext, KernelContext
 from partitioner.ir.kernels import read_kernel
 from partitioner.ir.layers import Layer
 from partitioner.planners.levels import O0
@@ -105,6 +105,7 @@ PIXELS: Final = (
     "of a pixel that is outside of the image by another axis too, or of a layer whose pixels outside of the image feed "
     "only results that are not stored"
 )
+PADDED: Final = "of keys behind the last one, which no row sees, or of padded elements of a head, which are not stored"
 STAGE: Final = "of a stage that is never used, or not filled a second time"
 EQUIVALENT: Final[dict[str, str]] = {
     "copy unbounded": (
@@ -119,6 +120,12 @@ EQUIVALENT: Final[dict[str, str]] = {
     "object not made": STAGE,
     "matrix wait dropped": "of a layer of one step, behind which all products are waited for anyway",
     "swizzle dropped": "of a parity that never changes, where a ring of stages is not gone round",
+    "barrier dropped": "before results take the place of keys and values that the last step does not read",
+    "operand exchanged": PADDED,
+    "product dropped": PADDED,
+    "fragment exchanged": PADDED,
+    "fragment turned": PADDED,
+    "addend dropped": PADDED,
     "barrier moved": "beyond an access of memory that no other warp touches between this barrier and the next",
 }
 """Why changes of a kind may compute the same."""
@@ -128,13 +135,13 @@ def cases(word: str = "") -> Iterator[Studied]:
     """Of each block and template the first candidate, on the first chip for which there is one, where the name has the
     word."""
     opened = [(chip, gpu_target(target_of(chip), chip)) for chip in map(_by_floors, CHIPS)]
-    for block in SMALL_BLOCKS:
+    for block in (*SMALL_BLOCKS, *SMALL_ATTENTIONS):
         seen = set[object]()
         for chip, target in opened:
             model = _model(block, chip, target)
             context = GraphContext(model.graph, model.constants, chip, target)
             anchors = [layer for layer in context.layers if not layer.is_view(model.graph)]
-            for offer in fused_offers(context):
+            for offer in _offers(block, context):
                 template, given = read_kernel(offer.kernel.text)
                 kind = template, tuple(value for value in given.values() if isinstance(value, str))
                 if len(offer.layers) == len(anchors) and kind not in seen:
@@ -144,13 +151,22 @@ def cases(word: str = "") -> Iterator[Studied]:
                         yield _studied(name, block, chip, target, offer)
 
 
+def _offers(block: Block | Products | Attention, context: KernelContext) -> Iterator[Offer]:
+    """Attention is one layer; all other blocks are kernels of several."""
+    if not isinstance(block, Attention):
+        yield from fused_offers(context)
+        return
+    layers = tuple(layer for layer in context.layers if not layer.is_view(context.graph))
+    yield from (Offer(layers, kernel) for kernel in context.target.kernels(context.graph, layers, context.chip))
+
+
 def _by_floors(name: str) -> Chip:
     """The chip without what was measured on it, so that no instruction is too slow for small maps to be offered."""
     chip = load_chip(name)
     return chip.model_copy(update={"simt": chip.simt.model_copy(update={"kernels": ()})})
 
 
-def _model(block: Block | Products, chip: Chip, target: GroupTarget) -> Model:
+def _model(block: Block | Products | Attention, chip: Chip, target: GroupTarget) -> Model:
     return load_model(block_model(block), {}, BATCH, judge_of(chip, target))
 
 
@@ -167,7 +183,7 @@ class Studied:
         return all(run.left(parse(text))[0].tobytes() == bits for run, bits in zip(self.runs, self.right, strict=True))
 
 
-def _studied(name: str, block: Block | Products, chip: Chip, target: GroupTarget, offer: Offer) -> Studied:
+def _studied(name: str, block: Block | Products | Attention, chip: Chip, target: GroupTarget, offer: Offer) -> Studied:
     """On two maps where the same source is offered for both: tiles of some templates follow the extent."""
     runs, text = list[_Launched](), ""
     for each in (block, _farther(block)):
@@ -198,9 +214,11 @@ def _studied(name: str, block: Block | Products, chip: Chip, target: GroupTarget
     return Studied(Case(name, kernel, text, error, NAMES, PLACES), right, tuple(runs))
 
 
-def _farther(block: Block | Products) -> Block | Products:
+def _farther(block: Block | Products | Attention) -> Block | Products | Attention:
     if isinstance(block, Products):
         return replace(block, rows=block.rows + FARTHER)
+    if isinstance(block, Attention):
+        return replace(block, rows=block.rows + FARTHER, keys=block.keys + FARTHER)
     return replace(block, extent=block.extent + FARTHER)
 
 

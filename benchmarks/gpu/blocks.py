@@ -9,11 +9,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+import numpy as np
 import onnx
+from onnx import TensorProto, helper, numpy_helper
 
 from benchmarks.gpu.onnx_layers import OnnxLayers, Shape
 
-__all__ = ["BLOCKS", "SMALL_BLOCKS", "STUDIED_BLOCKS", "Block", "Conv", "Products", "block_model"]
+__all__ = [
+    "BLOCKS",
+    "SMALL_ATTENTIONS",
+    "SMALL_BLOCKS",
+    "STUDIED_BLOCKS",
+    "Attention",
+    "Block",
+    "Conv",
+    "Products",
+    "block_model",
+]
 
 
 @dataclass(frozen=True)
@@ -47,6 +59,19 @@ class Products:
     rows: int
     width: int
     hidden: int
+
+
+@dataclass(frozen=True)
+class Attention:
+    """q, k and v as inputs, heads of `size` elements side by side, `shared` of q for each of two of k and v. Without
+    `causal`, there is a constant mask."""
+
+    name: str
+    rows: int
+    keys: int
+    size: int
+    shared: int
+    causal: bool
 
 
 def _inverted(name: str, channels: int, extent: int, out: int, stride: int = 1) -> Block:
@@ -97,14 +122,22 @@ SMALL_BLOCKS = (
 """For the executor: ragged tiles, pixels outside of the image, more than one tile and more than one pass over channels,
 with sums and without."""
 
+SMALL_ATTENTIONS = (
+    Attention("small_attention", 24, 70, 24, 1, causal=False),
+    Attention("small_causal", 70, 70, 32, 2, causal=True),
+)
+"""Attention for the executor: more than one block of keys, rows and keys that are ragged, padded elements of a head."""
+
 BLOCKS: Mapping[str, Block | Products] = MappingProxyType(
     {block.name: block for block in (*STUDIED_BLOCKS, *SMALL_BLOCKS)}
 )
 """By name."""
 
 
-def block_model(block: Block | Products) -> onnx.ModelProto:
+def block_model(block: Block | Products | Attention) -> onnx.ModelProto:
     """Its batch is open."""
+    if isinstance(block, Attention):
+        return _attention(block)
     return _convolutions(block) if isinstance(block, Block) else _products(block)
 
 
@@ -138,3 +171,19 @@ def _products(block: Products) -> onnx.ModelProto:
     y = net.product(net.add("Relu", [wide], "wide.end"), block.hidden, block.width, "narrow")
     shape: Shape = ["n", block.rows, block.width]
     return net.model(block.name, ("x", shape), (y, shape))
+
+
+def _attention(block: Attention) -> onnx.ModelProto:
+    heads, shared = 2 * block.shared, 2
+    q, k, v = (("n", block.rows, heads * block.size), *2 * (("n", block.keys, shared * block.size),))
+    places = 7 * np.arange(block.rows)[:, None] + 3 * np.arange(block.keys)
+    masks = [] if block.causal else [numpy_helper.from_array(np.asarray(np.float32(places % 11 - 5) / 2), "mask")]
+    node = helper.make_node(
+        "Attention", ["q", "k", "v", *(mask.name for mask in masks)], ["y"], "attention",
+        q_num_heads=heads, kv_num_heads=shared, is_causal=int(block.causal),
+    )  # fmt: skip
+    inputs = (("q", q), ("k", k), ("v", v))
+    given = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in inputs]
+    result = [helper.make_tensor_value_info("y", TensorProto.FLOAT, q)]
+    made = helper.make_graph([node], block.name, given, result, masks)
+    return helper.make_model(made, opset_imports=[helper.make_opsetid("", 23)], ir_version=10)

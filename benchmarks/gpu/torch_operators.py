@@ -263,6 +263,22 @@ def _formula(asked: Asked) -> Tensor:
     return x.to(asked.x.dtype)
 
 
+def _attend(asked: Asked) -> Tensor:
+    """Of heads side by side or apart, by PyTorch's fused attention."""
+    op, torch = asked.op, asked.torch
+    heads, groups = int(op.number("heads")), int(op.number("groups"))
+    each = zip(asked.inputs, (heads, groups, groups), strict=False)
+    q, k, v = (x if x.dim() == 4 else x.unflatten(2, (count, -1)).transpose(1, 2) for x, count in each)
+    mask = asked.inputs[3] if len(asked.inputs) > 3 else None
+    sees = int(op.number("first_sees")) if "first_sees" in dict(op.attributes) else 0
+    if sees > 1:
+        mask = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool, device=q.device).tril(sees - 1)
+    found = asked.functional.scaled_dot_product_attention(
+        q, k, v, mask, is_causal=sees == 1, scale=op.number("scale"), enable_gqa=heads != groups
+    )
+    return found.transpose(1, 2).flatten(2)
+
+
 KINDS: Mapping[str, Callable[[Asked], Tensor]] = {
     "conv": _conv,
     "matmul": _matmul,
@@ -272,6 +288,7 @@ KINDS: Mapping[str, Callable[[Asked], Tensor]] = {
     "lrn": _lrn,
     "layer_norm": _layer_norm,
     "rms_norm": lambda asked: _affine(asked, asked.x),
+    "attend": _attend,
     "softmax": lambda asked: asked.torch.softmax(asked.x, dim=int(asked.op.number("axis"))),
     "reduce_sum": _reduced("sum"),
     "reduce_mean": _reduced("mean"),

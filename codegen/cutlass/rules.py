@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from math import prod
 
 from codegen.cutlass.families.lines.line_operators import LINE_RULES
+from codegen.cutlass.families.maps.gather import INDEX_TYPES
 from codegen.cutlass.families.matrix.tensor_epilogues import refusal
 from codegen.cutlass.families.registry import FAMILIES, offered
 from codegen.cutlass.kernel.expressions import BINARY, UNARY
@@ -34,6 +35,8 @@ OPERATORS: Mapping[str, str] = {
     "slice": "Any starts and steps, negative ones too.",
     "pad": "By a constant, on any axis; negative paddings cut off.",
     "take": "Constant indices along any axis.",
+    "gather": "Rows of a table, or slices along any axis, by inputs of int32 or int64; negative ones count from the "
+    "end.",
     "transpose": "Any order of at most 6 axes; where the last axis moves, by tiles in shared memory.",
     "resize": "Nearest or linear along any axes but that of the channels, all coordinates that the frontend takes. "
     "Places are computed in fp32 as the network is compiled.",
@@ -41,6 +44,9 @@ OPERATORS: Mapping[str, str] = {
     "matmul": "Any extents, leading axes broadcast, a bias along the columns. Sums are fp32. On the tensor cores where "
     "the matrices of a batch lie equally far apart, odd extents padded with zeros; else, or where that takes longer, "
     "on the CUDA cores.",
+    "attend": "Attention, heads side by side or apart, of at most 128 elements each; several of q may share one of k "
+    "and v. Masks are added, or hide later keys by their places. Sums and powers are fp32, weights are rounded to fp16 "
+    "before they meet v; no score is stored.",
     **dict.fromkeys(sorted(UNARY), "Computed in fp32, also in the epilogue of any other kernel."),
     **dict.fromkeys(
         sorted((*BINARY, "scale_shift")),
@@ -58,6 +64,8 @@ def accepts(graph: Graph, op: Op, constants: Constants, chip: Chip) -> str | Non
         return None
     for name in (*op.inputs, *op.outputs):
         tensor = graph.by_name[name]
+        if name in op.inputs[1:] and op.kind == "gather" and tensor.dtype in INDEX_TYPES:
+            continue
         if tensor.dtype != "float16":
             return f"{name} is {tensor.dtype}; kernels of this back end compute float16"
         if len(tensor.shape) > MOST_AXES:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from codegen.cutlass.emission.emit import emit_launches
 from codegen.cutlass.execution import execute_launches
+from codegen.cutlass.families.attention.attention import WIDEST_HEAD
 from codegen.cutlass.families.registry import offered
 from codegen.cutlass.kernel.family import KernelWork
 from codegen.cutlass.measuring import open_gpu
@@ -24,7 +25,14 @@ WHOLE = frozenset(
 
 
 WARP_THREADS = 32
-WANTS = Wants(floats_as("float16"), "channels_last", WHOLE, "outputs_first")
+WANTS = Wants(
+    floats_as("float16"),
+    "channels_last",
+    WHOLE,
+    "outputs_first",
+    attention_width=WIDEST_HEAD,
+    attention_by_place=True,
+)
 
 
 @dataclass(frozen=True, slots=True)

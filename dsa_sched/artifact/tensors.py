@@ -70,19 +70,20 @@ def to_device(entry: TensorEntry, array: Array) -> bytes:
         raise ModelError(f"input {entry.name}", needs=f"shape {list(entry.shape)}", has=str(list(array.shape)))
     if array.dtype.kind not in "fiub":
         raise ModelError(f"input {entry.name}", needs=f"numbers ({entry.dtype})", has=str(array.dtype))
-    if entry.device_dtype == "int32":
-        _require_int32(entry, array)
+    if entry.device_dtype in ("int32", "int64"):
+        _require_integers(entry, array)
     with np.errstate(over="ignore"):
         device = np.transpose(array, entry.layout).astype(entry.device_dtype)
     return np.ascontiguousarray(device).tobytes()
 
 
-def _require_int32(entry: TensorEntry, array: Array) -> None:
-    """Integers of 32 bits, inside the tables where they choose rows. Raises ModelError for the first that is not."""
+def _require_integers(entry: TensorEntry, array: Array) -> None:
+    """Integers of the device's type, inside the tables where they choose rows. Raises ModelError for the first that
+    is not."""
     who = f"input {entry.name}"
     if array.dtype.kind not in "iub":
         raise ModelError(who, needs=f"integers ({entry.dtype})", has=str(array.dtype))
-    limits = np.iinfo(np.int32)
+    limits = np.iinfo(entry.device_dtype)
     flat = array.reshape(-1).astype(object if array.dtype == np.uint64 else np.int64)
     whole = ((limits.min, limits.max, slice(None), "integers"),)
     chosen = tuple(

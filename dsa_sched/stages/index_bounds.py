@@ -17,7 +17,7 @@ def index_bounds(graph: Graph, constants: Constants) -> dict[str, tuple[IndexBou
     """Index bounds by raw input. Elements that are not evenly spaced, and indices that are computed, have none: the
     machine code keeps these inside its tables by itself.
     """
-    ops = (*graph.prepared, *graph.concluded)
+    ops = (*graph.prepared, *graph.concluded, *(op for op in graph.ops if op.kind == "gather"))
     made = {op.outputs[0]: op for op in ops}
     found: dict[str, list[IndexBounds]] = {}
     for op in ops:
@@ -28,7 +28,7 @@ def index_bounds(graph: Graph, constants: Constants) -> dict[str, tuple[IndexBou
         source = made.get(name)
         if source is not None and source.kind == "take" and (fixed := graph.by_name[source.inputs[1]].constant):
             name, places = source.inputs[0], constants[fixed].reshape(-1).astype(np.int64)
-        if name not in graph.raw:
+        if name not in graph.raw and not (op.kind == "gather" and name in graph.inputs):
             continue
         size = prod(graph.by_name[name].shape)
         if places is None:
@@ -45,6 +45,8 @@ def index_bounds(graph: Graph, constants: Constants) -> dict[str, tuple[IndexBou
 
 def _rows(graph: Graph, op: Op) -> int:
     """Rows among which the second operand of an operator chooses; 0 where it does not."""
+    if op.kind == "gather":
+        return graph.by_name[op.inputs[0]].shape[int(op.number("axis"))]
     if op.kind == "lookup":
         return int(op.number("rows"))
     if op.kind == "take" and not graph.by_name[op.inputs[1]].constant:

@@ -76,51 +76,60 @@ class Rounding:
 
 @dataclass(frozen=True, slots=True)
 class Wants:
-    """Requirements of a target. `stored` gives, for each floating-point type of a file, the type of its values on
-    the device; `feature_maps` is the order of their axes; `whole` names ONNX operators that are not taken apart;
-    `weights` is the order of the axes of convolutions' weights; `windows` says over which axes convolutions and
-    pools run; with `words`, operators on integers and lookups by them, also of rows of a table that overlap, are
-    prepared in the main memory (`Graph.prepared`), else refused; with `in_place`, which needs `words`, rows are
-    written into inputs that are caches (`Graph.in_place`); with `norms_of_lines`, a norm along lines is one
-    operator `normalise`, followed by others for its scale and bias; an attention whose heads have at most
-    `attention_width` elements in a row of q, k and v is one operator `attend` of heads side by side, 0 for
-    none, unless these have more than `attention_elements` elements of keys and values each, 0 for any number; so
-    is one to new and past keys where at least `attention_rows` rows of q share a head of k; with
-    `full_operand`, one operand of an element-wise operator has the shape of the result; where windows
-    are over images, those of convolutions have at most `longest_window` taps, steps and elements of padding along
-    an axis, 0 for any number; with `int8`, products of quantised values are products of integers of eight bits,
-    else networks with such values are refused; with `sums_of_integers`, what is added to such a product is an
-    integer of 32 bits, added to its sum before the scale, and all rounds to the nearest, ties to even; int8 values
-    have a multiple of `int8_unit` channels; where products of int8 multiply blocks of `group_channels` channels, 0 for
-    no such blocks, groups of a convolution that are narrower are made one, with weights of zero between them, as far as
-    that makes fewer blocks, and the weights of all groups lie as those of one; ONNX operators in `int8_moves`, whose
-    results are among the elements of their operands, have int8 operands and results where these are such values; with
-    `arithmetic_choices`, choices and truth values of numbers are arithmetic, as they always are where numbers have a
-    narrow range.
+    """Requirements of a target.
 
     Raises TargetError for types that no graph has, or for a floating-point type that a graph does not have and that has
     no rule.
     """
 
     stored: tuple[tuple[str, str], ...]
+    """For each floating-point type of a file, the type of its values on the device."""
     feature_maps: AxisOrder
+    """Order of the axes of values."""
     whole: frozenset[str] = frozenset()
+    """ONNX operators that are not taken apart."""
     weights: WeightOrder = "outputs_last"
+    """Order of the axes of convolutions' weights."""
     windows: Windows = "any"
+    """Axes over which convolutions and pools run."""
     words: bool = False
+    """Operators on integers and lookups by them, also of rows of a table that overlap, are prepared in the main memory
+    (`Graph.prepared`), else refused."""
     in_place: bool = False
+    """Rows are written into inputs that are caches (`Graph.in_place`); needs `words`."""
     norms_of_lines: bool = False
+    """A norm along lines is one operator `normalise`, followed by others for its scale and bias."""
     attention_width: int = 0
+    """An attention whose heads have at most so many elements in a row of q, k and v is one operator `attend` of heads
+    side by side; 0 for none."""
     attention_rows: int = 1
+    """So is one to new and past keys where at least so many rows of q share a head of k."""
     attention_elements: int = 0
+    """Largest number of elements of keys, and of values, of such heads; 0 for any number."""
+    attention_by_place: bool = False
+    """A mask that only hides later keys is the attribute `first_sees` of `attend`."""
     full_operand: bool = False
+    """One operand of an element-wise operator has the shape of the result."""
     longest_window: int = 0
+    """Largest number of taps, of steps and of elements of padding along an axis of convolutions, where windows are over
+    images; 0 for any number."""
     int8: bool = False
+    """Products of quantised values are products of integers of eight bits, else networks with such values are
+    refused."""
     sums_of_integers: bool = False
+    """What is added to such a product is an integer of 32 bits, added to its sum before the scale, and all rounds to
+    the nearest, ties to even."""
     int8_unit: int = 2
+    """Values of int8 have a multiple of so many channels."""
     group_channels: int = 0
+    """Products of int8 multiply blocks of so many channels, 0 for no such blocks: groups of a convolution that are
+    narrower are made one, with weights of zero between them, as far as that makes fewer blocks, and the weights of all
+    groups lie as those of one."""
     int8_moves: frozenset[str] = frozenset()
+    """ONNX operators whose results are among the elements of their operands, and which have int8 operands and results
+    where these are such values."""
     arithmetic_choices: bool = False
+    """Choices and truth values of numbers are arithmetic, as they always are where numbers have a narrow range."""
 
     def __post_init__(self) -> None:
         for source in FLOATS:

@@ -21,10 +21,9 @@ FEW, SLOW, FRESH = 2, 100, 300
 TOGETHER = 10
 """Seeds a test: their shares of what ran and of what was judged are asserted together."""
 SMALLEST_SHARE = 0.9
-
 SMALLEST_JUDGED = 0.7
-"""Share of the outputs of ten models that can be judged, at least: one model whose rounding alone may make more than its
-outputs has several of them."""
+"""Share of the outputs of ten models that can be judged, at least: one model whose rounding alone may make more than
+its outputs has several of them."""
 
 
 def blocks(start: int, stop: int) -> list[range]:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
+from codegen.cutlass.families.attention.attention import ATTENTION
 from codegen.cutlass.families.fused.convolution_chain import CONVOLUTION_CHAIN
 from codegen.cutlass.families.fused.convolution_pair import CONVOLUTION_PAIR
 from codegen.cutlass.families.fused.inverted_residual import INVERTED_RESIDUAL
@@ -16,6 +17,7 @@ from codegen.cutlass.families.fused.product_pair import PRODUCT_PAIR
 from codegen.cutlass.families.lines.lines import LINE_FAMILY
 from codegen.cutlass.families.maps.concat import CONCAT
 from codegen.cutlass.families.maps.direct_convolution import DIRECT_CONVOLUTION
+from codegen.cutlass.families.maps.gather import GATHER
 from codegen.cutlass.families.maps.lrn import LRN
 from codegen.cutlass.families.maps.maps import MapFamily, no_anchor
 from codegen.cutlass.families.maps.movement import MOVEMENT
@@ -44,12 +46,14 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
             PRODUCT_PAIR,
             GEMM,
             FALLBACK_PRODUCT,
+            ATTENTION,
             LINE_FAMILY,
             MapFamily("pointwise", ELEMENTWISE, elementwise=True),
             MapFamily("window", WINDOWS, moved=window_bytes, operations=taps),
             DIRECT_CONVOLUTION,
             LRN,
             CONCAT,
+            GATHER,
             TRANSPOSE,
             MOVEMENT,
             LINEAR_RESIZE,

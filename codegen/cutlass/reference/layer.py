@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from codegen.cutlass.reference.attention import attend
 from codegen.cutlass.reference.elementwise import ELEMENTWISE
 from codegen.cutlass.reference.evaluated import Evaluated
 from codegen.cutlass.reference.lines import layer_norm, rms_norm, softmax
@@ -28,6 +29,7 @@ RULES: Mapping[str, Rule] = {
     "average_pool": average_pool,
     "lrn": lrn,
     "softmax": softmax,
+    "attend": attend,
     "layer_norm": layer_norm,
     "rms_norm": rms_norm,
     **dict.fromkeys(("reduce_sum", "reduce_mean", "reduce_max", "reduce_nearest", "reduce_power"), reduction),

@@ -74,10 +74,9 @@ def softmax(asked: RuleInputs) -> Evaluated:
     return along_lines(asked.tensor(), (axis,), asked.points, _softmax)
 
 
-def _softmax(x: Evaluated) -> Evaluated:
-    """Softmax. A share grows with its own element and falls with all others. The errors of its powers are their
-    rounding and that of their arguments: x and the largest of the line may each be multiplied by log2(e) before the
-    subtraction. The sum adds one unit per term."""
+def softmax_interval(x: Evaluated) -> Evaluated:
+    """Shares of lines, and how far they may be off for the errors of x alone: a share grows with its own element and
+    falls with all others."""
     largest = x.numbers.max(1, keepdims=True)
     powers = np.exp(x.numbers - largest)
     total = powers.sum(1, keepdims=True)
@@ -88,9 +87,18 @@ def _softmax(x: Evaluated) -> Evaluated:
         most = high / (high + (low.sum(1, keepdims=True) - low))
         least = low / (low + (high.sum(1, keepdims=True) - high))
         error = np.maximum(off(most, numbers), off(least, numbers))
+    return Evaluated(numbers, error)
+
+
+def _softmax(x: Evaluated) -> Evaluated:
+    """Softmax. The errors of its powers are their rounding and that of their arguments: x and the largest of the line
+    may each be multiplied by log2(e) before the subtraction. The sum adds one unit per term."""
+    shares = softmax_interval(x)
+    numbers, error, largest = shares.numbers, shares.error, x.numbers.max(1, keepdims=True)
+    powers = np.exp(x.numbers - largest)
     arguments = np.where(np.isfinite(x.numbers), x.sizes + np.abs(largest), 0.0)
     each = ELEMENTARY_UNITS + ARGUMENT_UNITS * arguments
-    summed = (powers * each).sum(1, keepdims=True) / total + numbers.shape[1]
+    summed = (powers * each).sum(1, keepdims=True) / powers.sum(1, keepdims=True) + numbers.shape[1]
     rounding = UNIT * (each + summed + ELEMENTARY_UNITS) * (numbers + error) + LEAST
     return _certain(Evaluated(numbers, error + rounding), x)
 

@@ -16,7 +16,7 @@ from functools import partial
 from math import inf, sqrt
 
 from dsa_sched.frontend.decomposition.attention import ATTENTION, CACHED, FILL
-from dsa_sched.frontend.decomposition.attention_bias import HELD, bias_of
+from dsa_sched.frontend.decomposition.attention_bias import HELD, PAST, Bias, bias_of
 from dsa_sched.frontend.network.chain import BY_ROW, Chain, Rule, Shape
 from dsa_sched.frontend.network.matching import matches, op
 from dsa_sched.frontend.network.network import ATTEND, CACHED_ATTENTION, Network, Node
@@ -86,7 +86,8 @@ def _attend(chain: Chain, node: Node, *, wants: Wants) -> bool:
     fits = q[0] == k[0] > 0 and k[:3] == v[:3] and q[3] == k[3] and q[1] % k[1] == 0
     if not fits or not _is_wanted(wants, k[2], k[3], v[3]):
         return False
-    bias = bias_of(chain, node, (*q[:3], k[2]))
+    first_sees = _first_sees(node) if wants.attention_by_place else 0
+    bias = Bias() if first_sees else bias_of(chain, node, (*q[:3], k[2]))
     if bias is None or bias.held:
         return False
     mask = _spread(chain, bias.added, k[2])
@@ -95,6 +96,7 @@ def _attend(chain: Chain, node: Node, *, wants: Wants) -> bool:
         return False
     flat = [_as_it_lies(chain, name, size) for name, size in zip(node.inputs, (q, k, v), strict=False)]
     settings = (("heads", q[1]), ("groups", k[1]), ("scale", node.number("scale", 1 / sqrt(q[3]))))
+    settings = (*settings, *((("first_sees", first_sees),) if first_sees else ()))
     shape = (q[0], q[2], q[1] * v[3])
     result = chain.add(ATTEND, *flat, *filter(None, (mask,)), shape=shape, settings=settings)
     if seen:
@@ -103,6 +105,14 @@ def _attend(chain: Chain, node: Node, *, wants: Wants) -> bool:
         split = chain.add("Reshape", result, shape=(q[0], q[2], q[1], v[3]))
         chain.add("Transpose", split, shape=(*q[:3], v[3]), settings=(("perm", BY_ROW),))
     return True
+
+
+def _first_sees(node: Node) -> int:
+    """Number of keys that the first row sees where each row sees one more than the row before, and nothing else hides
+    any; 0 for other masks."""
+    right = 0 if node.integer("is_causal", 0) else node.integer("right_window_size", -1)
+    alone = not node.input(3) and node.integer("left_window_size", -1) < 0
+    return max(0, node.integer(PAST, 0) + right + 1) if alone and right >= 0 else 0
 
 
 def _by_row(chain: Chain, seen: str) -> str:

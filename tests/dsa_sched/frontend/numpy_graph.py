@@ -272,6 +272,9 @@ def _attend(op: Op, operands: list[Doubles]) -> Doubles:
     if masks:
         shapes = [(*scores.shape[:3], mask.shape[3]) for mask in masks[0]]
         scores = scores + np.concatenate(list(map(np.broadcast_to, masks[0], shapes)), 3)
+    if "first_sees" in dict(op.attributes):
+        hidden = np.arange(scores.shape[3]) >= np.arange(scores.shape[2])[:, None] + int(op.number("first_sees"))
+        scores = np.where(hidden, -np.inf, scores)
     powers = np.exp(scores - scores.max(3, keepdims=True))
     result = powers / powers.sum(3, keepdims=True) @ v
     return np.asarray(result.swapaxes(1, 2).reshape(*q.shape[:1], q.shape[2], -1))

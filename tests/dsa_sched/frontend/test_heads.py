@@ -77,6 +77,28 @@ def test_attention_of_a_file_is_one_operator(build: Build, tmp_path: Path) -> No
     assert kinds(build, tmp_path)["attend"] == 1
 
 
+def test_later_keys_may_be_hidden_by_their_places(tmp_path: Path) -> None:
+    """Where a target says so, and nothing else hides any: then there is no mask."""
+    by_place = replace(KERNELS, attention_by_place=True)
+
+    def operator(wants: Wants, *mask: int, **settings: int) -> tuple[int, int]:
+        """Operands of the operator, and what the first row sees."""
+
+        def build(b: ModelBuilder) -> str:
+            operands = [b.input(2, 3, 5, 4), b.input(2, 3, 7, 4), b.input(2, 3, 7, 4)]
+            return b.node("Attention", *operands, *([b.weights(*mask)] if mask else []), attributes=settings)
+
+        model, inputs = load(build, tmp_path, 24, wants)
+        assert max(layer_errors(model.graph, model.constants, model.source, inputs).values()) < 1e-4
+        (op,) = [op for op in model.graph.ops if op.kind == "attend"]
+        return len(op.inputs), int(str(dict(op.attributes).get("first_sees", 0)))
+
+    assert operator(by_place, is_causal=1) == (3, 1)
+    assert operator(KERNELS, is_causal=1) == (4, 0)
+    assert operator(by_place, 5, 7, is_causal=1) == (4, 0)
+    assert operator(by_place, is_causal=0) == (3, 0)
+
+
 def test_rows_that_a_constant_hides_are_zeros(tmp_path: Path) -> None:
     def build(b: ModelBuilder) -> str:
         truth = np.array([[True, False, True], [False, False, False]])

@@ -30,7 +30,8 @@ def test_integers_are_refused(tmp_path: Path) -> None:
     b = Branches()
     indices = b.node("Cast", b.input(3), to=7, out=False)
     b.node("Gather", b.input(5, 8), indices, axis=0)
-    assert "kernels of this back end compute float16" in refused(b, tmp_path)
+    assert "Cast node_cast0 (3" in (said := refused(b, tmp_path))
+    assert "only floating-point values are computed" in said
 
 
 def test_more_than_six_axes_are_refused(tmp_path: Path) -> None:
@@ -75,8 +76,13 @@ def test_linear_resizing_of_channels_is_refused() -> None:
 
 
 def test_kinds_without_a_kernel_are_refused() -> None:
-    graph = graph_of("gather", (4, 4), (4, 4), axis=0)
-    assert accepts(graph, graph.ops[0], {}, A100) == "no kernel computes this gather"
+    graph = graph_of("rotary_embedding", (4, 4), (4, 4))
+    assert accepts(graph, graph.ops[0], {}, A100) == "no kernel computes this rotary_embedding"
+
+
+def test_attention_to_keys_in_several_parts_is_refused() -> None:
+    graph = graph_of("attend", (1, 4, 8), (1, 4, 8), heads=1, groups=1, parts=2, scale=1.0)
+    assert accepts(graph, graph.ops[0], {}, A100) == "no kernel computes this attend"
 
 
 def test_each_kind_says_its_rules() -> None:

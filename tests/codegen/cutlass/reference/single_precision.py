@@ -121,6 +121,28 @@ class Careless:
         powers = self.noisy(np.exp2(lines - lines.max(-1, keepdims=True)))
         return np.moveaxis(powers * self.over(1, self.sum(powers))[..., None], -1, axis)
 
+    def attend(self, op: Op, x: list[Singles], shape: tuple[int, ...]) -> Singles:
+        """Heads side by side. Sixteen keys at a time, weights as halves, what was summed made smaller each time."""
+        heads, groups = int(op.number("heads")), int(op.number("groups"))
+        q, k, v = (each.reshape(*each.shape[:2], count, -1).swapaxes(1, 2)
+                   for each, count in zip(x, (heads, groups, groups), strict=False))  # fmt: skip
+        k, v = (np.repeat(each, heads // groups, 1) for each in (k, v))
+        scores = self.sum(q[:, :, :, None] * k[:, :, None]) * single(op.number("scale")) * single(np.log2(np.e))
+        scores = scores + x[3] * single(np.log2(np.e)) if len(x) > 3 else scores
+        if "first_sees" in dict(op.attributes):
+            seen = np.arange(k.shape[2]) < np.arange(q.shape[2])[:, None] + int(op.number("first_sees"))
+            scores = np.where(seen, scores, single(-np.inf))
+        largest = np.full((*scores.shape[:3], 1), -np.inf, np.float32)
+        total, result = np.zeros_like(largest), np.zeros((*scores.shape[:3], v.shape[3]), np.float32)
+        for first in range(0, k.shape[2], 16):
+            here = scores[..., first : first + 16]
+            now = np.maximum(largest, here.max(-1, keepdims=True))
+            powers, shrunk = self.noisy(np.exp2(here - now)), self.noisy(np.exp2(largest - now))
+            halves = single(powers.astype(np.float16))
+            result = result * shrunk + self.sum(halves[..., None, :] * v[:, :, None, first : first + 16].swapaxes(3, 4))
+            total, largest = total * shrunk + self.sum(powers)[..., None], now
+        return (result * self.over(1, total)).swapaxes(1, 2).reshape(shape)
+
     def lrn(self, op: Op, x: list[Singles], _shape: tuple[int, ...]) -> Singles:
         size, last = int(op.number("size")), x[0].shape[-1]
         padded = np.pad(x[0] * x[0], [(0, 0)] * (x[0].ndim - 1) + [((size - 1) // 2, size // 2)])

@@ -150,15 +150,36 @@ def test_lines(shape: list[int], start: int, kind: str) -> None:
         check(by_hand(kind, [x, *vectors], x.shape, axes=axes, epsilon=1e-3), start)
 
 
+@FEW
+@given(
+    st.integers(1, 2), st.integers(1, 2), st.integers(1, 3), st.integers(1, 20), st.integers(1, 40), st.integers(1, 9),
+    st.integers(1, 5), st.sampled_from(["all", "later", "masked"]),
+)  # fmt: skip
+def test_attention(
+    items: int, groups: int, shared: int, rows: int, keys: int, size: int, width: int, sees: str
+) -> None:
+    heads = groups * shared
+    shapes = ((rows, heads * size), (keys, groups * size), (keys, groups * width))
+    operands = [halves(number, items, *shape) for number, shape in enumerate(shapes)]
+    operands += [halves(3, items, 1, rows, keys)] if sees == "masked" else []
+    attributes: dict[str, Attribute] = {"heads": heads, "groups": groups, "parts": 1, "scale": 0.7}
+    attributes |= {"first_sees": 2} if sees == "later" else {}
+    check(by_hand("attend", operands, (items, rows, heads * width), **attributes), rows)
+
+
 @pytest.mark.parametrize("elements", [1, 50, 3000])
 def test_pieces_are_the_whole(elements: int, monkeypatch: pytest.MonkeyPatch) -> None:
     window: dict[str, Attribute] = {"kernel": (3, 2), "strides": (1, 2), "dilations": (1, 1), "pads": (1, 0, 1, 1)}
     convolution = by_hand("conv", [halves(0, 2, 6, 5, 4), halves(1, 3, 2, 4, 6)], (2, 6, 3, 6), **window, groups=1)
     pool = by_hand("max_pool", [halves(0, 2, 6, 5, 4)], (2, 6, 3, 4), **window)
     softmax = by_hand("softmax", [halves(0, 30, 20)], (30, 20), axis=1)
-    whole = [evaluated(found, found.layers[0]) for found in (convolution, pool, softmax)]
+    attention = by_hand(
+        "attend", [halves(seed, 2, 30, 8) for seed in range(3)], (2, 30, 8), heads=2, groups=2, parts=1, scale=1.0
+    )
+    cases = (convolution, pool, softmax, attention)
+    whole = [evaluated(found, found.layers[0]) for found in cases]
     monkeypatch.setattr(sums, "ELEMENTS_AT_A_TIME", elements)
-    for found, wanted in zip((convolution, pool, softmax), whole, strict=True):
+    for found, wanted in zip(cases, whole, strict=True):
         ours = evaluated(found, found.layers[0])
         assert np.allclose(ours.numbers, wanted.numbers, rtol=1e-12, atol=1e-13)
         assert np.allclose(ours.error, wanted.error, rtol=1e-9, atol=0)
