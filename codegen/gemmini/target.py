@@ -9,7 +9,7 @@ from codegen.gemmini.emit.executable import disassemble, emit, made_for
 from codegen.gemmini.emulation.layer_reference import emulate
 from codegen.gemmini.emulation.prepared_reference import emulate_prepared
 from codegen.gemmini.execution import run, simulate, trace
-from codegen.gemmini.isa.geometry import ACCUMULATOR, BASE, DATA_BASE, DEFAULT, MAIN, MAIN_BYTES, SCRATCHPAD
+from codegen.gemmini.isa.geometry import ACCUMULATOR, BASE, DATA_BASE, DEFAULT, MAIN, MAIN_BYTES, SCRATCHPAD, SUMS_BYTES
 from codegen.gemmini.kernels.layers import OPERATORS, fuses, granularity, instrs, keeps, refusal, work
 from codegen.gemmini.kernels.prepared import preparation_instrs, refused_preparation
 from codegen.gemmini.streams.instructions import BARRIER, fence
@@ -88,6 +88,9 @@ class GemminiTarget:
         wrong = [f"memories: none named {name}" for name in (MAIN, SCRATCHPAD, ACCUMULATOR) if name not in names]
         if MAIN in names and names[MAIN].size_bytes > MAIN_BYTES:
             wrong.append(f"memories: {MAIN} has {names[MAIN].size_bytes} bytes; programs address {MAIN_BYTES}")
+        if ACCUMULATOR in names and names[ACCUMULATOR].size_bytes > SUMS_BYTES:
+            size = names[ACCUMULATOR].size_bytes
+            wrong.append(f"memories: {ACCUMULATOR} has {size} bytes; sums wait in {SUMS_BYTES} for the core")
         if chip.cores != 1:
             wrong.append(f"clusters, cores_per_cluster: {chip.cores} cores; programs are for one")
         return tuple(wrong)

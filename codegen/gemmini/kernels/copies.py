@@ -10,7 +10,7 @@ from itertools import product
 from math import prod
 
 from codegen.gemmini.isa.geometry import BASE, MAIN, SCRATCHPAD, ArrayGeometry, geometry_of
-from codegen.gemmini.kernels.products import block_moves, blocks_at_once
+from codegen.gemmini.kernels.block_moves import block_moves, blocks_at_once
 from codegen.gemmini.streams.instructions import accelerator_instr
 from codegen.gemmini.streams.streams import once
 from hw_models.chip import Chip

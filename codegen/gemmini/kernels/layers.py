@@ -23,12 +23,8 @@ from codegen.gemmini.kernels.float_products import float_product_refusal, float_
 from codegen.gemmini.kernels.lines import LINES, line_streams, lines_refusal
 from codegen.gemmini.kernels.moves import MOVES, moved_streams
 from codegen.gemmini.kernels.pools import pool_instrs, pool_work, pools_moving_out
-from codegen.gemmini.kernels.products import (
-    SUMS_NAME,
-    ProductTile,
-    product_instrs,
-    product_work,
-)
+from codegen.gemmini.kernels.product_tile import ProductTile, product_work
+from codegen.gemmini.kernels.products import SUMS_NAME, product_instrs
 from codegen.gemmini.kernels.windows import (
     WindowLayer,
     inexact,

@@ -14,9 +14,9 @@ from itertools import product
 from math import prod
 
 from codegen.gemmini.isa.geometry import BASE, MAIN, SCRATCHPAD, geometry_of
+from codegen.gemmini.kernels.block_moves import block_moves, blocks_at_once
 from codegen.gemmini.kernels.loops import blocks, box_loop, strides
 from codegen.gemmini.kernels.product_shape import Span, Window, span_of
-from codegen.gemmini.kernels.products import block_moves, blocks_at_once
 from codegen.gemmini.streams.instructions import accelerator_instr
 from codegen.gemmini.streams.streams import Item, looped, nested, once
 from hw_models.chip import Chip

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 from onnx import numpy_helper
 
-from codegen.gemmini.kernels import finish, products
+from codegen.gemmini.kernels import block_moves, finish, product_input, product_tile, products
 from codegen.gemmini.kernels.product_shape import ProductShape, Window
 from codegen.gemmini.streams.streams import Item, looped
 from dsa_sched.cli import cli
@@ -172,7 +172,7 @@ def test_patches_with_equal_boxes_and_other_padding_are_told_apart() -> None:
     whole = ((0, 1), (0, 2), (0, 5), (0, 8))
     for part, apart in (((0, 1), True), ((1, 2), True), ((0, 2), False)):
         shape, all_of_it = (tile_shape((whole[0], rows, *whole[2:])) for rows in (part, (0, 2)))
-        assert products.ambiguous(shape, all_of_it) == apart
+        assert product_input.ambiguous(shape, all_of_it) == apart
 
 
 def tile_shape(box: tuple[tuple[int, int], ...]) -> ProductShape:
@@ -181,7 +181,8 @@ def tile_shape(box: tuple[tuple[int, int], ...]) -> ProductShape:
 
 
 def damaged(monkeypatch: pytest.MonkeyPatch, change: Callable[..., Item]) -> None:
-    monkeypatch.setattr(products, "looped", change)
+    for module in (block_moves, product_input, products):
+        monkeypatch.setattr(module, "looped", change)
 
 
 def wrong_column(mnemonic: str, steps: Any, **fields: Any) -> Item:
@@ -212,7 +213,9 @@ def test_damaged_instructions_are_found(
 
 def test_a_wrong_scale_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     right = finish.finish_of
-    monkeypatch.setattr(products, "finish_of", lambda *given: replace(right(*given), scale=right(*given).scale * 1.001))
+    monkeypatch.setattr(
+        product_tile, "finish_of", lambda *given: replace(right(*given), scale=right(*given).scale * 1.001)
+    )
     assert any(failure.startswith("layer") for failure in judged(product(32, 32, 32), tmp_path))
 
 
