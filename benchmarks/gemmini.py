@@ -5,9 +5,9 @@ after which every layer leaves its result in the main memory, and at O3, where v
 O3 (bit for bit against the emulation and against O0, within bounds against the file), and prints bytes of the main
 memory next to those of the published library's loops, cycles by the cycle model and the bound below which no order of
 the instructions is. The bytes of the core are counted as if each of its values were moved once. With `--check` the exit
-code is 1 where a network fails, moves more by the controllers than the published loops do, or has a larger share of
-their bytes than `LARGEST_SHARES` says, and nothing is written; otherwise table and JSON go to benchmarks/results/,
-where `--networks` replaces rows and leaves the others.
+code is 1 where a network fails, moves more by the controllers than the published loops do (`LARGEST_EXCESS`), or has a
+larger share of their bytes than `LARGEST_SHARES` says, and nothing is written; otherwise table and JSON go to
+benchmarks/results/, where `--networks` replaces rows and leaves the others.
 
 Keys of a row of the JSON file:
 
@@ -65,6 +65,10 @@ KEYWORDS = "keywords"
 NETWORKS = ("resnet50", "mobilenet_v2", "squeezenet", KEYWORDS, "bert_base-mini", "vit_b16-mini", "gpt2-mini")
 LARGEST_SHARES = {"resnet50": 0.5}
 """Share of the published loops' bytes that the controllers and the core may move together at level O3."""
+
+LARGEST_EXCESS = 1.02
+"""Bytes of the controllers as a share of those of the published loops, at most: sums with which the core goes on in
+floating point leave as int32, where the published loops' results are counted as int8."""
 
 LEVELS = (O0(), O3())
 SAMPLES = 256
@@ -157,7 +161,7 @@ def failed(rows: Sequence[Row]) -> list[str]:
         name = f"{row['network']} at {row['level']}"
         if "refused" in row:
             continue
-        if row["read_bytes"] + row["written_bytes"] > row["published_bytes"]:
+        if row["read_bytes"] + row["written_bytes"] > LARGEST_EXCESS * row["published_bytes"]:
             found.append(f"{name}: the controllers move more than the published loops")
         if row["level"] == LEVELS[-1].name and _share(row) > LARGEST_SHARES.get(row["network"], inf):
             found.append(f"{name}: {_share(row):.1%} of the bytes of the published loops")
