@@ -46,7 +46,7 @@ def drawn(text: str) -> list[str]:
 def joined(lines: list[str]) -> dict[str, tuple[str, str, str]]:
     """Link -> source, destination and engine, as a reader finds them in the drawing."""
     places = {int(found[0]): found.end() - 1 for found in re.finditer(r"\d+", lines[0])}
-    (legend,) = (line.partition(": ")[2] for line in lines if line.startswith("  links: "))
+    legend = ", ".join(line.partition(": ")[2] for line in lines if line.startswith("  links: "))
     names = {int(number): name for number, name in (word.split() for word in legend.split(", "))}
     rows = [(line.split()[0], line) for line in lines[1:] if line.startswith("  ") and not line.startswith("  link")]
     found = {}
