@@ -44,11 +44,15 @@ class Finish:
 BY_CORE = Finish(False)
 
 
+def groups_of(anchor: Op) -> int:
+    """Groups of channels of a convolution; a matrix product has one."""
+    return int(anchor.number("groups")) if anchor.kind == "conv" else 1
+
+
 def finish_of(graph: Graph, constants: Constants, layer: Layer) -> Finish:
     """How the sums of a product layer become its result."""
     anchor, epilogue = layer.anchor(graph), layer.epilogue(graph)
     scale = constants.get(graph.by_name[anchor.inputs[2]].constant or "")
-    groups = int(anchor.number("groups")) if anchor.kind == "conv" else 1
     if scale is None or scale.size != 1 or not epilogue or not _rounds(epilogue[-1]):
         return BY_CORE
     factor = float(scale.reshape(-1)[0])
@@ -56,7 +60,7 @@ def finish_of(graph: Graph, constants: Constants, layer: Layer) -> Finish:
     relu = kinds[-1:] == ["relu"]
     terms = [_term(graph, op, factor) for op in epilogue[: len(kinds) - int(relu)]]
     found = [term for term in terms if term is not None]
-    if len(found) < len(terms) or len({term.name for term in found}) < len(found) or (found and groups > 1):
+    if len(found) < len(terms) or len({term.name for term in found}) < len(found) or (found and groups_of(anchor) > 1):
         return BY_CORE
     return Finish(True, relu, factor, tuple(found))
 

@@ -18,7 +18,7 @@ from codegen.gemmini.kernels.elements import (
     source_place,
 )
 from codegen.gemmini.kernels.exponential import softmax_refusal, softmax_streams
-from codegen.gemmini.kernels.finish import finish_of
+from codegen.gemmini.kernels.finish import finish_of, groups_of
 from codegen.gemmini.kernels.float_products import float_product_refusal, float_product_streams, is_float_product
 from codegen.gemmini.kernels.lines import LINES, line_streams, lines_refusal
 from codegen.gemmini.kernels.moves import MOVES, moved_streams
@@ -196,7 +196,7 @@ def keeps(graph: Graph, constants: Constants, maker: Layer, readers: tuple[Layer
     for reader in readers:
         if not is_product(graph, reader):
             return f"{reader.name} is no product on the array, so it reads the main memory"
-        if not _whole_blocks(graph, reader.anchor(graph), dim) and int(reader.anchor(graph).number("groups")) > 1:
+        if groups_of(reader.anchor(graph)) > 1 and not _whole_blocks(graph, reader.anchor(graph), dim):
             return f"{reader.name} has groups of channels that are no whole blocks of {dim}"
         terms = {term.name for term in finish_of(graph, constants, reader).terms}
         if maker.output == reader.anchor(graph).inputs[1]:
@@ -209,7 +209,7 @@ def keeps(graph: Graph, constants: Constants, maker: Layer, readers: tuple[Layer
 def _whole_blocks(graph: Graph, anchor: Op, dim: int) -> bool:
     """Whether the result's channels, in each group, are whole blocks, and so are the operand's where there are
     groups."""
-    groups = int(anchor.number("groups")) if anchor.kind == "conv" else 1
+    groups = groups_of(anchor)
     made, read = (graph.by_name[name].shape[-1] // groups for name in (anchor.outputs[0], anchor.inputs[0]))
     return made % dim == 0 and (groups == 1 or read % dim == 0)
 
@@ -223,7 +223,7 @@ def granularity(graph: Graph, layer: Layer, dim: int) -> tuple[int, ...]:
         return (*(1,) * (len(shape) - 1), dim)
     if not is_product(graph, layer):
         return (0,) * len(shape)
-    each = shape[-1] // int(anchor.number("groups")) if anchor.kind == "conv" else shape[-1]
+    each = shape[-1] // groups_of(anchor)
     return (*(1,) * (len(shape) - 1), each if each <= LARGEST_UNCUT and each % dim else dim)
 
 
