@@ -60,7 +60,7 @@ def lookup_cycles(chip: Chip, elements: int, dtype: str) -> float:
     return engine.start_latency_cycles + chip.assumed.vector_pass_cycles + work
 
 
-def inner_link(chip: Chip, memory: str) -> Link | None:
+def _inner_link(chip: Chip, memory: str) -> Link | None:
     """The link from a memory to itself, by which data are copied inside of it where there is no vector engine; None
     where that copies."""
     if any(isinstance(engine, VectorEngine) for engine in chip.engines):
@@ -70,7 +70,7 @@ def inner_link(chip: Chip, memory: str) -> Link | None:
 
 def copy_engine(chip: Chip, memory: str) -> str:
     """The engine that copies inside a memory of a core. ChipError where there is none."""
-    link = inner_link(chip, memory)
+    link = _inner_link(chip, memory)
     return chip.vector.name if link is None else link.engine
 
 
@@ -78,7 +78,7 @@ def copy_cycles(chip: Chip, memory: str, elements: int, dtype: str, item_bytes: 
     """Cycles to copy `elements` inside a memory of a core: by the vector engine or, where there is none, by the link
     from the memory to itself. The engine copies each as one of `dtype` or, where it does not compute in that type, as
     one of the type with the most elements per cycle."""
-    link = inner_link(chip, memory)
+    link = _inner_link(chip, memory)
     if link is not None:
         return _link_cycles(link, elements * item_bytes, 1, 1)
     engine = chip.vector

@@ -128,7 +128,7 @@ class GemminiTarget:
         raise NotImplementedError("tiles of this target move their data themselves")
 
     def copy(self, copies: tuple[MemoryCopy, ...], source: str, chip: Chip) -> tuple[Instr, ...]:
-        """Nothing is copied between layers: each reads the main memory and leaves its result there. Raises
+        """Nothing is copied between layers: tiles read values where they lie and leave their results there. Raises
         NotImplementedError."""
         raise NotImplementedError("tiles of this target move their data themselves")
 

@@ -57,7 +57,8 @@ OPERATORS: Mapping[str, str] = {
     "pad": "On the core, in float32, with a constant.",
     **dict.fromkeys(MOVES, "On the core, element by element, in float32 or int8; int8 is joined by moving in and out."),
     "softmax": "On the core, in float32, along the last axis.",
-    "matmul": "On the array: int8 by a constant matrix of int8, sums in int32 with an int32 bias.",
+    "matmul": "On the array: int8 by int8, of which the second may be computed, sums in int32 with an int32 bias. On "
+    "the core: float32, in the order of what is summed.",
     **dict.fromkeys(
         sorted(KINDS),
         "On the core, in float32 for each element, after a product or alone; operands of the result's shape, with one "
@@ -198,10 +199,10 @@ def keeps(graph: Graph, constants: Constants, maker: Layer, readers: tuple[Layer
             return f"{reader.name} is no product on the array, so it reads the main memory"
         if groups_of(reader.anchor(graph)) > 1 and not _whole_blocks(graph, reader.anchor(graph), dim):
             return f"{reader.name} has groups of channels that are no whole blocks of {dim}"
-        terms = {term.name for term in finish_of(graph, constants, reader).terms}
         if maker.output == reader.anchor(graph).inputs[1]:
             return f"{reader.name} loads {maker.output} as weights, from the main memory"
-        if maker.output not in (reader.anchor(graph).inputs[0], *terms):
+        terms = {term.name for term in finish_of(graph, constants, reader).terms}
+        if any(maker.output in op.inputs for op in reader.epilogue(graph)) and maker.output not in terms:
             return f"{maker.output} is added by the core, since its scale is no whole number of units of the sums"
     return None
 
@@ -244,7 +245,7 @@ def instrs(
     graph: Graph, constants: Constants, layer: Layer, box: Box, offsets_bytes: Mapping[str, int],
     operands: Mapping[str, PlacedArray], result: PlacedArray, chip: Chip, held: frozenset[str],
 ) -> tuple[Instr, ...]:  # fmt: skip
-    """Instructions of a tile, from the main memory to the main memory."""
+    """Instructions of a tile, from where its operands lie to where its result goes."""
     if is_product(graph, layer):
         tile = ProductTile(graph, constants, layer, box, offsets_bytes, operands, result, chip, held)
         return product_instrs(tile)

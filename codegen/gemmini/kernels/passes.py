@@ -32,7 +32,7 @@ def digits(factor: int) -> tuple[int, ...]:
     return (low + 1,) * more + (low,) * (count - more)
 
 
-def identity_bytes(dim: int, matrices: int = 1) -> int:
+def identity_bytes(dim: int, matrices: int) -> int:
     """Bytes of multiples of the identity matrix in the scratchpad."""
     return matrices * dim * dim
 

@@ -20,7 +20,7 @@ from isched.program.program import Region
 from isched.program.target import PlacedArray
 from partitioner.ir.graph import Constants, Graph, Op
 from partitioner.ir.layers import Layer
-from partitioner.ir.regions import Box, box_shape, full_box
+from partitioner.ir.regions import Box, box_shape, full_box, relative
 from partitioner.ir.target import Pass, TileBuffer, TileLoad, TileWork
 
 INPUT, WEIGHTS, SUMS_BUFFER = "input", "weights", "sums"
@@ -207,15 +207,13 @@ def resident_rows(place: PlacedArray, box: Box, tile: ProductTile) -> LocalRows:
     column = channels // dim
     row = column * outer[-1]
     per_image = column * prod(outer[images:])
-    inside = tuple((low - start, high - start) for (low, high), (start, _) in zip(box, place.box, strict=True))
-    start = (place.offset_bytes + start_of(box_shape(place.box), 1, inside)) // dim
+    start = (place.offset_bytes + start_of(box_shape(place.box), 1, relative(box, place.box))) // dim
     return LocalRows(start, tuple(outer[:images]), per_image, row, column, 1)
 
 
 def resident_regions(place: PlacedArray, box: Box) -> tuple[Region, ...]:
     """Where a box of a value lies that stays in the scratchpad."""
-    inside = tuple((low - start, high - start) for (low, high), (start, _) in zip(box, place.box, strict=True))
-    return box_regions(SCRATCHPAD, place.offset_bytes, box_shape(place.box), inside, 1)
+    return box_regions(SCRATCHPAD, place.offset_bytes, box_shape(place.box), relative(box, place.box), 1)
 
 
 def whole_buffer(tile: ProductTile, memory: str, buffer: str, rows: int) -> Region:

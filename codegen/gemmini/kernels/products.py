@@ -1,4 +1,4 @@
-"""Tiles of convolutions and matrix products of int8 on the array, from the main memory to the main memory.
+"""Tiles of convolutions and matrix products of int8 on the array, from where operands lie to where results go.
 
     patch of the input, weights, bias --mvin--> scratchpad and accumulator --preload, compute--> sums --mvout--> result
 

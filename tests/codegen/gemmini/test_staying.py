@@ -108,6 +108,21 @@ def test_values_that_the_core_needs_do_not_stay(tmp_path: Path) -> None:
 
 
 @pytest.mark.commit
+def test_a_value_that_is_multiplied_on_the_array_and_added_by_the_core_does_not_stay(tmp_path: Path) -> None:
+    """Its scale is 76.9 units of the sums: the core adds it, from the main memory."""
+    net = QuantisedNetwork((1, 16, 8, 8))
+    value = net.rounded(net.conv(net.rounded("x", STEP), 16, 16, 3, pad=1), 0.1)
+    weights = net.weights((16, 16, 1, 1), 0.013, False, 0)
+    total = net.rounded(net.node("Add", net.node("Conv", value, weights), value), 0.2)
+    path = save(net.model(net.rounded(net.conv(total, 16, 16, step=0.2), 0.5)), tmp_path / "net.onnx")
+    part = compiled(path, O3())
+    assert set(group_sizes(part)) == {1}
+    assert any("added by the core" in decision.reason for decision in part.plan.decisions)
+    report = verify_model(path, "gemmini", CompileOptions(O3()), VerifyOptions(samples=64))
+    assert report.failures == ()
+
+
+@pytest.mark.commit
 def test_auto_takes_the_faster_level(tmp_path: Path) -> None:
     path = save(bottleneck(), tmp_path / "net.onnx")
     cycles = {}
