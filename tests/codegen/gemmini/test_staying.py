@@ -123,6 +123,19 @@ def test_a_value_that_is_multiplied_on_the_array_and_added_by_the_core_does_not_
 
 
 @pytest.mark.commit
+def test_a_value_that_finds_no_room_is_spilled_and_holds(tmp_path: Path) -> None:
+    chip = load_chip("gemmini")
+    memories = tuple(
+        memory.model_copy(update={"size_bytes": 16_384}) if memory.name == "scratchpad" else memory
+        for memory in chip.memories
+    )
+    small, path = chip.model_copy(update={"memories": memories}), save(bottleneck(16), tmp_path / "net.onnx")
+    assert any(group.spills for group in compiled(path, O3("cost"), small).plan.groups)
+    report = verify_model(path, small, CompileOptions(O3("cost")), VerifyOptions(samples=64))
+    assert report.failures == ()
+
+
+@pytest.mark.commit
 def test_auto_takes_the_faster_level(tmp_path: Path) -> None:
     path = save(bottleneck(), tmp_path / "net.onnx")
     cycles = {}
