@@ -46,6 +46,8 @@ class Bench:
     results: Path | None = None
     chip: str | None = None
     """That of the GPU that is here; None: rows of all chips of the pack."""
+    rows_like: str = ""
+    """A regular expression: only rows in whose key it is found are made."""
 
     @contextmanager
     def driver(self) -> Iterator[Driver]:

@@ -16,7 +16,7 @@ same on the executor of PTX, with a pack that has PTX, and keeps no times.
 
 Every step writes one file, gpu_STEP.json, row by row. What a file has of the same pack is not done again, so a run that
 was stopped goes on where it was. Steps come in the order of their worth; all of them take 20 minutes at most, and
-`--seconds` ends earlier, between two rows.
+`--seconds` ends earlier, between two rows. `--rows REGEX` makes some of a step's rows, as its printed keys have them.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from __future__ import annotations
 import argparse
 import os
 import platform
+import re
 import subprocess
 import sys
 import time
@@ -78,8 +79,12 @@ def run_step(step: Step, bench: Bench, results: Results, seconds: float) -> bool
     """Rows that are missing, until time is up. True when an error may have spoilt the GPU for this process."""
     deadline = time.monotonic() + seconds
     known = results.keys
+    left_out = False
     for item in step.items(bench):
         if item.key in known:
+            continue
+        if not re.search(bench.rows_like, item.key):
+            left_out = True
             continue
         if left(deadline) <= 0:
             bench.say(f"{step.name}: time is up, {len(results.rows)} rows are kept")
@@ -91,7 +96,7 @@ def run_step(step: Step, bench: Bench, results: Results, seconds: float) -> bool
         bench.say(f"{step.name}: {item.key}: {said} ({time.monotonic() - begin:.1f} s)")
         if "error" in row and not bench.rehearse:
             return True
-    results.done = True
+    results.done = not left_out
     results.write()
     return False
 
@@ -133,6 +138,7 @@ def _again(step: Step, options: argparse.Namespace, seconds: float) -> int | Non
     command = [sys.executable, str(Path(__file__).resolve()), str(options.pack), "--alone", step.name]
     command += ["--out", str(options.out), "--seconds", str(max(1, int(seconds)))]
     command += ["--no-torch"] if options.no_torch else []
+    command += ["--rows", options.rows] if options.rows else []
     try:
         return subprocess.run(command, check=False, timeout=seconds + LONGEST_ROW_SECONDS).returncode
     except subprocess.TimeoutExpired:
@@ -171,7 +177,7 @@ def _lost(step: Step, bench: Bench, out: Path, said: str) -> None:
     """A row for the item in which a process was lost, so that the next one goes on behind it."""
     results = _opened(step, bench, out)
     for item in step.items(bench):
-        if item.key not in results.keys:
+        if item.key not in results.keys and re.search(bench.rows_like, item.key):
             bench.say(f"{step.name}: {item.key}: the process {said}")
             results.add({"key": item.key, "error": f"the process {said}"})
             return
@@ -199,6 +205,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--rehearse", action="store_true", help="on the executor of PTX")
     parser.add_argument("--only", metavar="STEP,...", help=f"of {', '.join(step.name for step in STEPS)}")
     parser.add_argument("--seconds", type=float, default=1200, metavar="S", help="for all steps (default 1200)")
+    parser.add_argument("--rows", default="", metavar="REGEX", help="only rows whose key has it in it")
     parser.add_argument("--no-torch", action="store_true", help="leave PyTorch out")
     parser.add_argument("--any-checkout", action="store_true", help="with a pack of another checkout too")
     parser.add_argument("--alone", metavar="STEP", help=argparse.SUPPRESS)
@@ -208,6 +215,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if unknown := sorted(set(wanted) - set(names)):
             raise UserError("--only", needs=f"steps of {', '.join(names)}", has=", ".join(unknown))
+        _compiled(options.rows)
         pack = read_pack(options.pack)
         _check(pack, options)
         if not options.rehearse:
@@ -217,7 +225,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     chip = None if options.rehearse else _chip_here(pack, _gpu("name"))
     bench = Bench(pack, options.rehearse, lambda said: print(said, flush=True), not options.no_torch, options.out,
-                  chip)  # fmt: skip
+                  chip, options.rows)  # fmt: skip
     steps = [step for step in STEPS if step.name in wanted]
     if options.alone:
         return _alone(steps[0], bench, options.out, options.seconds)
@@ -230,6 +238,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if left(deadline) > 0:
             _run(step, bench, options, min(step.seconds, MOST_SECONDS, left(deadline)))
     return 0 if _summary(steps, bench, options.out) else 1
+
+
+def _compiled(rows: str) -> None:
+    """Raises UserError for what is no regular expression."""
+    try:
+        re.compile(rows)
+    except re.error as error:
+        raise UserError("--rows", needs="a regular expression", has=f"{rows[:80]} ({error})") from error
 
 
 def _check(pack: Pack, options: argparse.Namespace) -> None:

@@ -94,7 +94,8 @@ def synthetic(constants: Mapping[str, Array]) -> tuple[dict[str, dict[str, Any]]
 
 
 def drawn_input(seed: int, shape: tuple[int, ...], dtype: str) -> Array:
-    """A fresh input: numbers of a standard deviation of 1, or zeros of a type that is no float, for indices."""
+    """A fresh input: numbers of a standard deviation of 1, or 0 and 1 of a type that is no float, for indices and
+    masks."""
     if not dtype.startswith("float"):
-        return np.zeros(shape, dtype)
+        return (_words(seed, prod(shape)) >> 31).astype(dtype).reshape(shape)
     return _uniform(seed, prod(shape)).astype(dtype).reshape(shape)

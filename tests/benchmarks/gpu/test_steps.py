@@ -34,8 +34,8 @@ def three(made: list[str], fails: str = "") -> Step:
     return Step("three", 60, items, lambda rows: [str(row) for row in rows])
 
 
-def bench(*, rehearse: bool) -> Bench:
-    return Bench(Pack(Path(), "0", {}), rehearse, lambda _said: None)
+def bench(*, rehearse: bool, rows_like: str = "") -> Bench:
+    return Bench(Pack(Path(), "0", {}), rehearse, lambda _said: None, rows_like=rows_like)
 
 
 def test_rows_are_kept_as_they_are_made(tmp_path: Path) -> None:
@@ -71,6 +71,22 @@ def test_when_time_is_up_the_rest_waits(tmp_path: Path) -> None:
     assert not steps.run_step(three(made), bench(rehearse=False), results, 0)
     assert made == []
     assert not results.done
+
+
+def test_some_rows_may_be_asked_for_and_the_rest_waits(tmp_path: Path) -> None:
+    made: list[str] = []
+    results = Results.opened(tmp_path / "r.json", HEAD)
+    assert not steps.run_step(three(made), bench(rehearse=False, rows_like="[bc]"), results, 60)
+    assert made == ["b", "c"]
+    assert not results.done
+    assert not steps.run_step(three(made), bench(rehearse=False, rows_like="^a"), results, 60)
+    assert made == ["b", "c", "a"]
+    assert results.done
+
+
+def test_rows_are_asked_for_by_a_regular_expression(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert steps.main([str(tmp_path), "--rows", "("]) == 1
+    assert "--rows: needs a regular expression" in capsys.readouterr().err
 
 
 @pytest.mark.commit
