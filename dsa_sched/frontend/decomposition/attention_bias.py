@@ -177,10 +177,8 @@ def _largest_of_a_row(chain: Chain, name: str) -> str:
     return chain.reduced("ReduceMax", name, (len(chain.shape(name)) - 1,))
 
 
-def hiding(truth: TracedArray, *, kept: bool, fill: float = -inf) -> TracedArray:
-    """The number to add for each truth value: zero where it is `kept`, else `fill`."""
-    array, term = np.where(truth.array == kept, np.float32(0), np.float32(fill)), truth.term
-    if fill == -inf:
-        sign = term - number(0.5) if kept else number(0.5) - term
-        return TracedArray(array, (sign * number(inf)).least(number(0)))
-    return TracedArray(array, (number(1) - term if kept else term) * number(fill))
+def hiding(truth: TracedArray, *, kept: bool) -> TracedArray:
+    """The number to add for each truth value: zero where it is `kept`, else minus infinity."""
+    array, term = np.where(truth.array == kept, np.float32(0), np.float32(-inf)), truth.term
+    sign = term - number(0.5) if kept else number(0.5) - term
+    return TracedArray(array, (sign * number(inf)).least(number(0)))

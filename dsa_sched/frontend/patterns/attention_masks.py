@@ -3,7 +3,7 @@
     Softmax(Reshape(Where(c, Reshape(scores + bias), fill)))  -->  a value to add, or is_causal, or a condition and fill
 
 Constants are added up; those of zeros go, and a triangle of minus infinities above the diagonal is `is_causal`. If a
-constant condition fills scores with a number below all fp16 numbers, that number is added instead, where every row
+constant condition fills scores with a number below all fp16 numbers, minus infinity is added instead, where every row
 keeps something: the weights are the same. Other choices stay unchanged: rows that are masked as a whole depend on them.
 """
 
@@ -139,7 +139,7 @@ def _added(network: Network, mask: AttentionMask) -> TracedArray | None:
     keeps_some = (wide == mask.kept).any(-1).all()
     if fill != -inf and not keeps_some:
         return None
-    return hiding(network.traced(mask.name), kept=mask.kept, fill=fill)
+    return hiding(network.traced(mask.name), kept=mask.kept)
 
 
 def _meets(network: Network, mask: AttentionMask, by_head: Shape) -> bool:

@@ -28,6 +28,7 @@ from dsa_sched.frontend.ranges.rules import keep_ranges
 from dsa_sched.frontend.rewrites.gains import MEAN, VARIANCE, move_gains
 from dsa_sched.frontend.rewrites.masks import replace_masks, without_guards
 from dsa_sched.frontend.rewrites.norm_gains import move_norm_gains
+from dsa_sched.frontend.rewrites.product_rows import unflatten_products
 from dsa_sched.frontend.rewrites.unread_rows import without_unread_rows
 from partitioner.ir.operators import Trait, onnx_names
 from partitioner.ir.wants import Rounding, Wants
@@ -388,6 +389,7 @@ PASSES: tuple[Callable[[Network], Network], ...] = (
     join_transposes,
     drop_no_ops,
     unify_reshapes,
+    unflatten_products,
     fold_affine,
     move_gains,
     move_norm_gains,

@@ -285,3 +285,27 @@ def test_the_shift_stays_where_one_output_alone_would_suffer(tmp_path: Path) -> 
     model = load_model(builder.save(tmp_path, builder.node("Conv", y, builder.constant(weights))))
     assert [op.kind for op in model.graph.ops] == ["relu", "add", "relu", "conv"]
     assert not model.warnings
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("bias", [True, False])
+def test_products_of_flattened_rows_are_of_what_was_flattened(bias: bool, turned: bool, tmp_path: Path) -> None:
+    builder = ModelBuilder()
+    rows = builder.node("Reshape", builder.input(2, 5, 6), builder.integers(10, 6))
+    operands = [builder.weights(*((8, 6) if turned else (6, 8))), *([builder.weights(8)] if bias else [])]
+    y = builder.node("Gemm", rows, *operands, transB=int(turned))
+    y = builder.node("Reshape", y, builder.integers(2, 5, 8))
+    model = checked(builder, tmp_path, builder.node("Relu", y))
+    assert [op.kind for op in model.graph.ops] == ["matmul", "relu"]
+    assert model.graph.by_name[model.graph.ops[0].outputs[0]].shape == (2, 5, 8)
+
+
+def test_flattened_rows_that_come_back_otherwise_stay(tmp_path: Path) -> None:
+    builder = ModelBuilder()
+    x = builder.input(2, 5, 6)
+    y = builder.node("Gemm", builder.node("Reshape", x, builder.integers(10, 6)), builder.weights(6, 8))
+    z = builder.node("Gemm", builder.node("Reshape", x, builder.integers(20, 3)), builder.weights(3, 8))
+    y = builder.node("Reshape", y, builder.integers(5, 2, 8))
+    z = builder.node("Reshape", z, builder.integers(2, 5, 16))
+    model = checked(builder, tmp_path, builder.node("Relu", y), builder.node("Relu", z))
+    assert [op.kind for op in model.graph.ops].count("view") == 4

@@ -46,9 +46,15 @@ def conv_alignment(channels: int, groups: int) -> int:
     return WIDEST if groups == 1 else 0
 
 
+def _as_image(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Batch, rows, columns and channels."""
+    return shape if len(shape) == 4 else (shape[0], 1, *shape[1:])
+
+
 @dataclass(frozen=True, slots=True)
 class _Problem:
-    """One convolution; channels and filters are those of one group. `by_row`: the taps of a row are read as one."""
+    """One convolution; channels and filters are those of one group. `by_row`: the taps of a row are read as one. One
+    along a line is one of images that are one pixel high."""
 
     work: KernelWork
     by_row: bool = False
@@ -59,11 +65,11 @@ class _Problem:
 
     @property
     def image(self) -> tuple[int, ...]:
-        return self.work.shape(self.work.anchor.inputs[0])
+        return _as_image(self.work.shape(self.work.anchor.inputs[0]))
 
     @property
     def result(self) -> tuple[int, ...]:
-        return self.work.shape(self.work.anchor.outputs[0])
+        return _as_image(self.work.shape(self.work.anchor.outputs[0]))
 
     @property
     def channels(self) -> int:
@@ -75,13 +81,28 @@ class _Problem:
 
     @property
     def taps(self) -> tuple[int, int]:
-        rows, columns = self.work.anchor.ints("kernel")
-        return rows, columns
+        return self._of_axes("kernel")
+
+    @property
+    def dilations(self) -> tuple[int, int]:
+        return self._of_axes("dilations")
+
+    @property
+    def pads(self) -> tuple[int, int]:
+        """Pixels of zeros above, and to the left."""
+        pads = self.work.anchor.ints("pads")
+        *above, left = pads[: len(pads) // 2]
+        return (above[0] if above else 0), left
+
+    def _of_axes(self, name: str) -> tuple[int, int]:
+        """An attribute of rows and columns, which is 1 for rows that there are not."""
+        *above, across = self.work.anchor.ints(name)
+        return (above[0] if above else 1), across
 
     @property
     def has_rows(self) -> bool:
         """Whether the taps of a row can be read as one, and fewer steps come of it."""
-        dense = self.groups == 1 and self.work.anchor.ints("dilations")[1] == 1
+        dense = self.groups == 1 and self.dilations[1] == 1
         return dense and self.taps[1] > 1 and self.channels < WIDEST
 
     @property
@@ -97,14 +118,13 @@ class _Problem:
         return (self.result[2] - 1) * self.strides[1] + self.taps[1] if self.by_row else self.image[2]
 
     @property
-    def pads(self) -> bool:
+    def is_padded(self) -> bool:
         """Whether a kernel before it pads the image."""
         return self.by_row or self.padded_channels != self.channels
 
     @property
     def strides(self) -> tuple[int, int]:
-        down, across = self.work.anchor.ints("strides")
-        return down, across
+        return self._of_axes("strides")
 
     @property
     def seen(self) -> tuple[tuple[int, int], int, int]:
@@ -149,7 +169,7 @@ class ConvolutionFamily:
     name: str = "conv2d"
 
     def offers(self, work: KernelWork) -> tuple[Kernel, ...]:
-        if len(work.layers) > 1 or work.anchor.kind != "conv" or len(work.shape(work.output)) != 4:
+        if len(work.layers) > 1 or work.anchor.kind != "conv" or len(work.shape(work.output)) not in (3, 4):
             return ()
         return tuple(
             self._candidate(problem, tile)
@@ -161,7 +181,8 @@ class ConvolutionFamily:
 
     def _candidate(self, problem: _Problem, tile: MatrixTile) -> Kernel:
         chip, groups, rows = problem.work.chip, problem.groups, prod(problem.result[:3])
-        traffic = window_bytes(problem.work) + 4 * problem.padded_elements * problem.pads  # written and read once more
+        scratch = 2 * problem.padded_elements * problem.is_padded
+        traffic = window_bytes(problem.work) + 2 * scratch  # written and read once more
         taps, channels, _ = problem.seen
         floors = tile_floors(
             chip, tile, rows, problem.filters, prod(taps) * channels, groups, steps=problem.steps(tile)
@@ -171,7 +192,7 @@ class ConvolutionFamily:
             (("tile", tile.name), ("aligned", problem.alignment), *((("taps", "rows"),) if problem.by_row else ())),
             (),
             (("shared_bytes", tile.shared_bytes), ("threads", tile.threads)),
-            groups + problem.pads,
+            groups + problem.is_padded,
             launch_seconds(chip),
             (main_floor(chip, traffic), *floors),
             (-(-rows // tile.rows), -(-problem.filters // tile.columns), groups),
@@ -187,7 +208,7 @@ class ConvolutionFamily:
                               has=str(parameters.get("tile")))  # fmt: skip
         source = _source(problem, tile)
         image, filters = work.anchor.inputs[:2]
-        if not problem.pads:
+        if not problem.is_padded:
             return tuple(_launch(problem, source, Address(image), Address(filters), g) for g in range(problem.groups))
         padded = LayerScratch(0, 2 * problem.padded_elements)
         weights = Data(f"{filters} padded", _padded(problem, constants))
@@ -198,7 +219,7 @@ def _padding(problem: _Problem, image: Address, padded: LayerScratch) -> Launch:
     channels, wanted = problem.channels, problem.padded_channels
     if not problem.by_row:
         return pad_channels(image, padded, prod(problem.image[:3]), channels, wanted)
-    left, rows = problem.work.anchor.ints("pads")[1], prod(problem.image[:2])
+    left, rows = problem.pads[1], prod(problem.image[:2])
     return pad_pixels(image, padded, rows, problem.image[2], problem.padded_width, left, channels, wanted)
 
 
@@ -223,10 +244,10 @@ def _launch(problem: _Problem, source: Source, image: Place, filters: Place, gro
     skipped, written = 2 * group * problem.channels, 2 * group * problem.filters
     pitch = problem.padded_channels if problem.groups == 1 else problem.image[3]
     bias = op.inputs[2] if len(op.inputs) > 2 else None
-    top, left = op.ints("pads")[:2]
+    top, left = problem.pads
     numbers = (
         n, h, width, channels, problem.filters, *taps, *result[1:3], top, 0 if problem.by_row else left,
-        *problem.strides, *op.ints("dilations"), pitch, result[3], pitch * problem.padded_width, int(bias is not None),
+        *problem.strides, *problem.dilations, pitch, result[3], pitch * problem.padded_width, int(bias is not None),
     )  # fmt: skip
     read = problem.epilogue.source
     places = (

@@ -50,7 +50,7 @@ class Network:
         self.channels[f"{name}_out"] = self.channels.get(inputs[0], 0)
         return f"{name}_out"
 
-    def conv(self, x: str, filters: int, kernel: int | tuple[int, int], *, bias: bool = True, **attributes: Any) -> str:
+    def conv(self, x: str, filters: int, kernel: int | tuple[int, ...], *, bias: bool = True, **attributes: Any) -> str:
         """Weights such that results are about as large as the input's elements."""
         taps = (kernel, kernel) if isinstance(kernel, int) else kernel
         group = int(attributes.get("group", 1))

@@ -153,3 +153,30 @@ def test_taps_of_a_row_are_read_as_one_where_channels_are_few(
     _, parameters = read_kernel(planned.plan.groups[0].kernel)
     assert (parameters.get("taps"), parameters["aligned"]) == ("rows", aligned)
     assert judged(model, tmp_path).failures == ()
+
+
+def lines_of_words() -> onnx.ModelProto:
+    net = Network([("x", (2, 16, 37))])
+    wide = net.add("Relu", net.conv("x", 24, (3,), pads=[2, 1], strides=[2]))
+    dilated = net.add("Relu", net.conv("x", 8, (5,), pads=[0, 3], dilations=[3]))
+    grouped = net.add("Relu", net.conv("x", 32, (3,), pads=[1, 1], group=2))
+    return net.model(wide, dilated, grouped)
+
+
+@pytest.mark.commit
+def test_convolutions_along_a_line_are_of_images_one_pixel_high(tmp_path: Path) -> None:
+    model = lines_of_words()
+    planned = plan_model(save(model, tmp_path / "net.onnx"), "a100", CompileOptions(O0()))
+    templates = [read_kernel(group.kernel)[0] for group in planned.plan.groups]
+    assert templates.count("conv2d") >= 2
+    assert judged(model, tmp_path).failures == ()
+
+
+@pytest.mark.commit
+def test_few_channels_along_a_line_are_read_by_taps(tmp_path: Path) -> None:
+    net = Network([("x", (1, 3, 19))])
+    net.add("Relu", net.conv("x", 16, (5,), pads=[3, 1], strides=[2]))
+    model = net.model()
+    planned = plan_model(save(model, tmp_path / "net.onnx"), "a100", CompileOptions(O0()))
+    assert read_kernel(planned.plan.groups[0].kernel)[1].get("taps") == "rows"
+    assert judged(model, tmp_path).failures == ()
