@@ -108,6 +108,8 @@ class Wants:
     """Largest number of elements of keys, and of values, of such heads; 0 for any number."""
     attention_by_place: bool = False
     """A mask that only hides later keys is the attribute `first_sees` of `attend`."""
+    whole_products: bool = False
+    """Products of rows that a file flattens before and not after are products of what was flattened."""
     full_operand: bool = False
     """One operand of an element-wise operator has the shape of the result."""
     longest_window: int = 0

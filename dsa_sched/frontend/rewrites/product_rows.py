@@ -44,7 +44,7 @@ def _is_whole(network: Network, rows: Node, gemm: Node, result: Node) -> bool:
 
 
 def _is_plain(network: Network, gemm: Node) -> bool:
-    """A Gemm by constant weights, with a constant bias for each column or none, nothing scaled, and read by one node."""
+    """A Gemm by constant weights, with a constant bias for each column or none, nothing scaled, that one node reads."""
     if gemm.op_type != "Gemm" or gemm.outputs[0] in network.outputs:
         return False
     bias = network.constants.get(gemm.input(2)) if gemm.input(2) else None

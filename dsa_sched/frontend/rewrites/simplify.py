@@ -59,6 +59,7 @@ def simplify(network: Network, wants: Wants) -> Network:
     network = without_unread_rows(network.pruned()).pruned()
     network = keep_ranges(network) if narrow else network
     network = decompose(network, whole, norms_of_lines=wants.norms_of_lines).pruned()
+    network = unflatten_products(unify_reshapes(network)).pruned() if wants.whole_products else network
     for apply in PASSES:
         network = apply(network).pruned()
     origins = {name: origin for name, origin in network.origins.items() if origin.name in of_file}
@@ -389,7 +390,6 @@ PASSES: tuple[Callable[[Network], Network], ...] = (
     join_transposes,
     drop_no_ops,
     unify_reshapes,
-    unflatten_products,
     fold_affine,
     move_gains,
     move_norm_gains,
