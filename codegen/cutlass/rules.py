@@ -24,7 +24,7 @@ MOST_STEPS = 1 << 30
 """Largest number of positions along an axis that windows may reach: sums of two of them are int32."""
 
 OPERATORS: Mapping[str, str] = {
-    "conv": "One to four spatial axes, any groups, strides, dilations and paddings. Two-dimensional ones run on the "
+    "conv": "One to four spatial axes, any groups, strides, dilations and paddings. Those of one and two run on the "
     "tensor cores, several groups in a launch each where that takes no longer; the others, depthwise ones among them, "
     "on the CUDA cores in one launch, as those of one filter, of an odd number of channels in several groups and of "
     "more than 32 taps in a row or column do. Sums are fp32.",

@@ -2,7 +2,8 @@
 
     relu(v)  -->  "v < 0.f ? 0.f : v"        at most one operand in addition to the running value, except in scale_shift
 
-A NaN stays one, as ONNX says; nothing is rounded between two operators.
+A NaN stays one, as ONNX says; nothing is rounded between two operators. Where a quotient's divisor is at least 1 it is
+`__fdividef`, and powers of e are `__expf`: within the bound (docs/gpu.md), in a few instructions and without a branch.
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ def _shrink(op: Op, v: str) -> str:
 
 
 def _swish(op: Op, v: str) -> str:
-    return f"({v} / (1.f + expf({literal(-op.number('alpha'))} * {v})))"
+    return f"__fdividef({v}, 1.f + __expf({literal(-op.number('alpha'))} * {v}))"
 
 
 STEPS: Mapping[str, str] = {
@@ -111,11 +112,11 @@ UNARY: Mapping[str, Callable[[Op, str], str]] = {
     "relu": lambda _op, v: f"({v} < 0.f ? 0.f : {v})",
     "leaky_relu": _leaky,
     "clip": _clip,
-    "sigmoid": lambda _op, v: f"(1.f / (1.f + expf(-{v})))",
+    "sigmoid": lambda _op, v: f"__fdividef(1.f, 1.f + __expf(-{v}))",
     "hard_sigmoid": _hard_sigmoid,
     "hard_swish": lambda _op, v: f"({v} * held(fmaf({v}, {literal(1 / 6)}, 0.5f), 0.f, 1.f))",
     "tanh": lambda _op, v: f"tanhf({v})",
-    "exp": lambda _op, v: f"expf({v})",
+    "exp": lambda _op, v: f"__expf({v})",
     "log": lambda _op, v: f"logf({v})",
     "erf": lambda _op, v: f"erff({v})",
     "softplus": lambda _op, v: f"softplus({v})",
@@ -131,7 +132,7 @@ UNARY: Mapping[str, Callable[[Op, str], str]] = {
     "swish": _swish,
     "shrink": _shrink,
     "formula": _formula,
-    "softsign": lambda _op, v: f"({v} / (1.f + fabsf({v})))",
+    "softsign": lambda _op, v: f"__fdividef({v}, 1.f + fabsf({v}))",
 }
 
 BINARY: Mapping[str, str] = {

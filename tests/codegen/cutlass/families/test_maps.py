@@ -135,7 +135,7 @@ def _convolutions(b: Branches) -> dict[str, tuple[str, int]]:
         conv(x, 24, 2, 3, 3, group=8, bias=False): ("direct_conv", 18),
         conv(x, 1, 16, 3, 3, pads=[1, 1, 1, 1]): ("direct_conv", 145),
         conv(y, 1, 6, 1, 1, bias=False): ("direct_conv", 6),
-        conv(line, 12, 8, 3, pads=[2, 1], dilations=[2]): ("direct_conv", 25),
+        conv(line, 1, 8, 3, pads=[2, 1], dilations=[2]): ("direct_conv", 25),
         conv(line, 8, 1, 5, group=8, strides=[2]): ("direct_conv", 6),
         conv(cube, 16, 8, 2, 3, 2, pads=[1, 1, 0, 0, 1, 1], strides=[2, 1, 1]): ("direct_conv", 97),
         conv(cube, 8, 1, 3, 3, 3, group=8, pads=[1] * 6): ("direct_conv", 28),
