@@ -5,10 +5,12 @@
 //
 // Four warps copy: they know of each row of a tile where its window begins and which of its taps are inside the image.
 // Two groups of four warps multiply; they only wait for a stage, multiply, and hand it back. They compute a tile together
-// (SHARE = 2), or each its own, so that one multiplies while the other one stores. A block computes tile after tile.
+// (SHARE = 2), or each its own by turns, so that one multiplies while the other one stores. A block computes tile after
+// tile.
 //
 // Rows of a stage are 64 halves, 128 bytes, whose units of 16 bytes are exchanged by the number of the row.
 constexpr int ROWS = @ROWS@, COLUMNS = @COLUMNS@, STAGES = @STAGES@, SHARE = @SHARE@;
+constexpr bool CACHED = @CACHED@;        // the image is read through the L1, where other taps find it
 constexpr bool POINTWISE = @POINTWISE@;  // rows of the left operand lie one after the other in memory
 constexpr int GROUPS = 2, MULTIPLIERS = 128 * GROUPS, LOADERS = 128, THREADS = MULTIPLIERS + LOADERS;
 constexpr int DEPTH = 64, UNITS = DEPTH / 8;
@@ -19,7 +21,7 @@ static_assert(ROWS % (64 * SHARE) == 0 && COLUMNS % 32 == 0, "");
 
 struct Shared {
   half a[STAGES * A_STAGE], b[STAGES * B_STAGE];
-  uint64_t full[STAGES], empty[STAGES];
+  uint64_t full[STAGES], empty[STAGES], turn[GROUPS];
 };
 static_assert(sizeof(Shared) == @SHARED@, "what the launch asks for");
 
@@ -90,7 +92,7 @@ __device__ __forceinline__ void load_step(Shared& s, const Layer& layer, const S
 #pragma unroll
   for (int copy = 0; copy < COPIES; ++copy) {
     const char* place = reinterpret_cast<const char*>(layer.x) + (from[copy] + away);
-    copy_or_zero(to + copy * ROWS_AT_ONCE * DEPTH, reinterpret_cast<const half*>(place), (seen[copy] & tap) == tap);
+    copy_or_zero<CACHED>(to + copy * ROWS_AT_ONCE * DEPTH, reinterpret_cast<const half*>(place), (seen[copy] & tap) == tap);
   }
   copies_arrive(full);
 }
@@ -174,10 +176,12 @@ __device__ __forceinline__ void store_sums(const Layer& layer, int row, int colu
 }
 
 // One group of products is on its way while the next one is issued; the stage that it has read is handed back then.
+// Parities tell only neighbouring phases apart, so a group waits for stages when the other one has seen all of its own.
 __device__ __forceinline__ void multiply_tiles(Shared& s, const Layer& layer) {
   const int warp = __shfl_sync(~0u, threadIdx.x / 32, 0), lane = threadIdx.x % 32, group = warp / 4;
   const int part = SHARE == 1 ? 0 : group, turn = SHARE == 1 ? group : 0;
   Stage<STAGES> stage;
+  uint32_t parity = turn ^ 1;  // of a turn; the first one needs no waiting
   if (turn) stage.skip(layer.steps);
 #pragma unroll 1
   for (int tile = blockIdx.x + turn * gridDim.x; tile < layer.tiles; tile += GROUPS / SHARE * gridDim.x) {
@@ -185,6 +189,7 @@ __device__ __forceinline__ void multiply_tiles(Shared& s, const Layer& layer) {
     float sums[M_EACH][N_EACH][4];
     begin_sums(layer, column, sums);
     int read = -1;
+    if (SHARE == 1) wait(s.turn + turn, parity), parity ^= 1;
 #pragma unroll 1
     for (int step = 0; step < layer.steps; ++step) {
       const SwizzledDescriptor left = swizzled_descriptor(s.a + stage.number * A_STAGE + part * M_EACH * 64 * DEPTH);
@@ -206,6 +211,7 @@ __device__ __forceinline__ void multiply_tiles(Shared& s, const Layer& layer) {
       read = stage.number;
       stage.next();
     }
+    if (SHARE == 1 && lane == 0) arrive(s.turn + (turn ^ 1));
     asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
 #pragma unroll
     for (int m = 0; m < M_EACH; ++m) hold(sums[m]);
@@ -231,6 +237,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, @SHARERS@)
   if (threadIdx.x == MULTIPLIERS) {
     make_barriers(s.full, STAGES, LOADERS + 1);
     make_barriers(s.empty, STAGES, 4 * SHARE);
+    make_barriers(s.turn, GROUPS, 4);
     barriers_made();
   }
   __syncthreads();

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from codegen.cutlass.families.fused.fused_family import FusedCosts, FusedFamily
 from codegen.cutlass.families.matrix.products import product_of
 from codegen.cutlass.families.matrix.tensor_epilogues import device_functions, epilogue_of
-from codegen.cutlass.families.wgmma.layer_tiles import DEPTH, WGMMA_TILES, LayerShape, WgmmaTile
+from codegen.cutlass.families.wgmma.layer_tiles import DEPTH, LayerShape, WgmmaTile, layer_tiles
 from codegen.cutlass.kernel.epilogues import dims
 from codegen.cutlass.kernel.family import KernelWork
 from codegen.cutlass.kernel.floors import main_floor, stored_bytes, window_bytes
@@ -61,7 +61,7 @@ class _Layer:
     geometry: _Geometry
 
     def tiles(self) -> tuple[WgmmaTile, ...]:
-        return tuple(tile for tile in WGMMA_TILES if tile.fits(self.work.chip))
+        return layer_tiles(self.shape, self.work.chip)
 
     def costs(self, tile: WgmmaTile) -> FusedCosts:
         work, convolution = self.work, self.work.anchor.kind == "conv"
@@ -116,6 +116,7 @@ class _Layer:
             SHARE=tile.share,
             SHARERS=tile.sharers,
             SHARED=tile.shared_bytes,
+            CACHED=tile.cached,
             POINTWISE=self.geometry.pointwise,
             LOADER_REGISTERS=tile.loader_registers,
             MULTIPLIER_REGISTERS=tile.multiplier_registers(chip),
@@ -158,8 +159,10 @@ def _convolution(work: KernelWork) -> _Layer | None:
         return None
     taps, strides, dilations = ((v[0], v[1]) for v in (op.ints(k) for k in ("kernel", "strides", "dilations")))
     pads = op.ints("pads")
-    geometry = _Geometry(image[1:3], result[1:3], taps, strides, dilations, pads[:2])
-    return _Layer(work, LayerShape(prod(result[:3]), prod(taps), image[3], result[3]), geometry)
+    geometry = _Geometry((image[1], image[2]), (result[1], result[2]), taps, strides, dilations, (pads[0], pads[1]))
+    halo = dilations[0] * (taps[0] - 1) * image[2] + dilations[1] * (taps[1] - 1)
+    shape = LayerShape(prod(result[:3]), prod(taps), image[3], result[3], prod(strides), halo)
+    return _Layer(work, shape, geometry)
 
 
 def _product(work: KernelWork) -> _Layer | None:
