@@ -83,7 +83,9 @@ class WgmmaTile:
     def loader_registers(self) -> int:
         """Registers of a thread that copies, after it has given back the others: two for each row that it copies a part
         of, and the rest."""
-        return 56 if self.sharers == 1 else 48
+        if self.sharers > 1:
+            return 48
+        return 72 if self.rows > 128 else 56
 
     def registers(self, chip: Chip) -> int:
         """Registers of a thread with which the kernel starts."""
@@ -95,8 +97,8 @@ class WgmmaTile:
         return min(chip.simt.registers_per_thread, left // GROUPS) // REGISTERS_STEP * REGISTERS_STEP
 
     def fits(self, shape: LayerShape, chip: Chip) -> bool:
-        """Whether a core has the shared memory for as many blocks as share it; and for the pixels that taps read several
-        times, which the L1 holds in the part of it that is left."""
+        """Whether a core has the shared memory for as many blocks as share it; and for the pixels that taps read again
+        and again, which the L1 holds in the part of it that is left."""
         if self.cached and shape.taps == 1:
             return False
         held = ROW_BYTES * shape.pixels(self.rows) if self.cached else 0
