@@ -21,7 +21,7 @@ from hw_models.errors import TargetError
 from partitioner.ir.kernels import Kernel, read_kernel
 from partitioner.planners.levels import O0
 from tests.codegen.cutlass.chains.chain_models import ACTIVATIONS, judged_chain, work_of
-from tests.codegen.cutlass.families.networks import Network
+from tests.codegen.cutlass.families.networks import Network, judged
 from tests.dsa_sched.frontend.onnx_models import ModelBuilder
 from tests.small_models import save
 
@@ -136,6 +136,15 @@ def test_what_the_template_does_not_take(channels: int, filters: int, windows: d
     assert WGMMA_LAYER.offers(work) == ()
 
 
+@pytest.mark.commit
+def test_through_the_artifact(tmp_path: Path) -> None:
+    """A convolution with a sum, from the list and files that are shipped."""
+    net = Network([("x", (2, 64, 9, 9)), ("r", (2, 72, 9, 9))])
+    y = net.add("Relu", net.add("Add", net.conv("x", 72, 3, pads=[1, 1, 1, 1]), "r"))
+    report = judged(net.model(y), tmp_path, "h200")
+    assert report.failures == ()
+
+
 def test_factors_that_are_no_constants(tmp_path: Path) -> None:
     builder = ModelBuilder()
     builder.node("MatMul", builder.input(64, 64), builder.input(64, 64), outputs=["y"])
@@ -153,7 +162,7 @@ def test_chips_that_have_wgmma_use_it(chip: str, template: str, tmp_path: Path) 
 def test_taps_are_found_in_the_l1_where_it_has_room(tmp_path: Path) -> None:
     """Not of a 1x1, which has one tap, nor of rows so long that a window's rows do not fit."""
     small, wide = (1, 64, 30, 30), (1, 64, 8, 4000)
-    for shape, kernel, cached in ((small, 3, True), (small, 1, False), (wide, 3, False)):
+    for shape, kernel, cached in ((small, 3, True), (small, 1, False), (wide, 7, False)):
         work, _ = work_of(one_layer(shape, 64, kernel), tmp_path, "h200")
         images = {dict(offer.parameters)["image"] for offer in WGMMA_LAYER.offers(work)}
         assert images == ({"l1", "l2"} if cached else {"l2"})
