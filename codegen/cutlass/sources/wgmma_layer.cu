@@ -125,12 +125,13 @@ __device__ __forceinline__ void load_tiles(Shared& s, const Layer& layer) {
   }
 }
 
-// Sums of the result's rows from `row` on, of this thread's two in every 64, begin with the bias, which is padded.
+// A thread's sums, of two columns in every eight, begin with the bias; those of filters that there are not with any.
 __device__ __forceinline__ void begin_sums(const Layer& layer, int column, float (&sums)[M_EACH][N_EACH][4]) {
-  const half2* biases = reinterpret_cast<const half2*>(layer.biases + column) + threadIdx.x % 4;
+  column += threadIdx.x % 4 * 2;
 #pragma unroll
   for (int n = 0; n < N_EACH; ++n) {
-    const float2 bias = __half22float2(biases[n * 4]);
+    const int filter = min(column + n * 8, layer.filters - 2);
+    const float2 bias = __half22float2(*reinterpret_cast<const half2*>(layer.biases + filter));
 #pragma unroll
     for (int m = 0; m < M_EACH; ++m)
       sums[m][n][0] = sums[m][n][2] = bias.x, sums[m][n][1] = sums[m][n][3] = bias.y;

@@ -22,7 +22,7 @@ from codegen.cutlass.families.wgmma.layer_tiles import DEPTH, LayerShape, WgmmaT
 from codegen.cutlass.kernel.epilogues import dims
 from codegen.cutlass.kernel.family import KernelWork
 from codegen.cutlass.kernel.floors import main_floor, stored_bytes, window_bytes
-from codegen.cutlass.kernel.launches import Address, Data, Launch, Source
+from codegen.cutlass.kernel.launches import Address, Data, Launch, Place, Source
 from codegen.cutlass.sources import filled, source_text
 from hw_models.chip import Chip
 from partitioner.ir.graph import Constants
@@ -76,7 +76,7 @@ class _Layer:
         arguments = (
             Address(x),
             Data(f"{filters} by steps of {tile.name}", packed_filters(self._filters(constants), tile.columns)),
-            Data(f"{work.anchor.name} bias of {tile.name}", self._bias(constants, tile.columns)),
+            self._bias(),
             Address(source or x),
             Address(work.output, written=True),
             dims((*at.image, shape.channels)),
@@ -89,21 +89,17 @@ class _Layer:
 
     def _filters(self, constants: Constants) -> npt.NDArray[np.generic]:
         """(filters, taps, channels)."""
-        given = self._constant(constants, self.work.anchor.inputs[1])
+        given = constants[self.work.graph.by_name[self.work.anchor.inputs[1]].constant]
         if self.work.anchor.kind == "matmul":
             given = given.reshape(self.shape.channels, self.shape.filters).T
         return given.reshape(self.shape.filters, self.shape.taps, self.shape.channels)
 
-    def _bias(self, constants: Constants, columns: int) -> bytes:
-        """Of whole tiles; zeros where there is none."""
-        inputs = self.work.anchor.inputs
-        bias = np.zeros(-(-self.shape.filters // columns) * columns, np.float16)
-        if len(inputs) > 2:
-            bias[: self.shape.filters] = self._constant(constants, inputs[2]).reshape(-1)
-        return bias.tobytes()
-
-    def _constant(self, constants: Constants, name: str) -> npt.NDArray[np.generic]:
-        return constants[self.work.graph.by_name[name].constant]
+    def _bias(self) -> Place:
+        """Zeros where there is none."""
+        op = self.work.anchor
+        return (
+            Address(op.inputs[2]) if len(op.inputs) > 2 else Data(f"{op.name} no bias", bytes(2 * self.shape.filters))
+        )
 
     def _source(self, tile: WgmmaTile, chip: Chip) -> Source:
         epilogue = epilogue_of(self.work.graph, self.work.layer)
@@ -144,7 +140,7 @@ def _layer_of(work: KernelWork) -> _Layer | None:
     rates = {rate.instruction for rate in work.chip.tensor.rates if rate.dtype == "float16"}
     if "wgmma" not in rates or len(work.layers) > 1 or work.anchor.kind not in ("conv", "matmul"):
         return None
-    if any(not work.graph.by_name[name].constant for name in work.anchor.inputs[1:]):
+    if not work.graph.by_name[work.anchor.inputs[1]].constant:
         return None
     layer = _convolution(work) if work.anchor.kind == "conv" else _product(work)
     if layer is None or layer.shape.channels % UNIT or layer.shape.filters % UNIT:
