@@ -97,9 +97,8 @@ class _Layer:
     def _bias(self) -> Place:
         """Zeros where there is none."""
         op = self.work.anchor
-        return (
-            Address(op.inputs[2]) if len(op.inputs) > 2 else Data(f"{op.name} no bias", bytes(2 * self.shape.filters))
-        )
+        none = Data(f"{op.name} no bias", bytes(2 * self.shape.filters))
+        return Address(op.inputs[2]) if len(op.inputs) > 2 else none
 
     def _source(self, tile: WgmmaTile, chip: Chip) -> Source:
         epilogue = epilogue_of(self.work.graph, self.work.layer)
