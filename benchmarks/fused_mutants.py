@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for the package 
 
 from benchmarks.chosen_kernels import forced_plan, gpu_target
 from benchmarks.fused_kernels import Offer, fused_offers
-from benchmarks.gpu.blocks import SMALL_ATTENTIONS, SMALL_BLOCKS, Attention, Block, Products, block_model
+from benchmarks.gpu.blocks import SMALL_ATTENTIONS, SMALL_BLOCKS, SMALL_LAYERS, Attention, Block, Products, block_model
 from benchmarks.gpu.judged import whole_bound
 from benchmarks.gpu.synthetic import Array, drawn_input
 from benchmarks.output import add_outputs, at_least_one, keep
@@ -58,6 +58,8 @@ CHIPS: Final = ("a100", "h200")
 BATCH: Final = 2
 PLACES: Final = 4
 """Of each change in each kernel: they are unrolled, and most places are like others."""
+STUDIED_TILES: Final = ("64x32", "128x256")
+"""Of single layers by wgmma: groups of warps that take turns, and that share a tile."""
 FARTHER: Final = 7
 """Pixels, or rows, that the second map has more along each axis."""
 STEPS: Final = PtxLimits(max_steps=200_000)
@@ -135,7 +137,7 @@ def cases(word: str = "") -> Iterator[Studied]:
     """Of each block and template the first candidate, on the first chip for which there is one, where the name has the
     word."""
     opened = [(chip, gpu_target(target_of(chip), chip)) for chip in map(_by_floors, CHIPS)]
-    for block in (*SMALL_BLOCKS, *SMALL_ATTENTIONS):
+    for block in (*SMALL_BLOCKS, *SMALL_ATTENTIONS, *SMALL_LAYERS):
         seen = set[object]()
         for chip, target in opened:
             model = _model(block, chip, target)
@@ -152,12 +154,15 @@ def cases(word: str = "") -> Iterator[Studied]:
 
 
 def _offers(block: Block | Products | Attention, context: KernelContext) -> Iterator[Offer]:
-    """Attention is one layer; all other blocks are kernels of several."""
-    if not isinstance(block, Attention):
+    """Attention is one layer, and so are those by wgmma; all other blocks are kernels of several."""
+    if not isinstance(block, Attention) and block not in SMALL_LAYERS:
         yield from fused_offers(context)
         return
     layers = tuple(layer for layer in context.layers if not layer.is_view(context.graph))
-    yield from (Offer(layers, kernel) for kernel in context.target.kernels(context.graph, layers, context.chip))
+    for kernel in context.target.kernels(context.graph, layers, context.chip):
+        template, given = read_kernel(kernel.text)
+        if isinstance(block, Attention) or (template == "wgmma_layer" and given["tile"] in STUDIED_TILES):
+            yield Offer(layers, kernel)
 
 
 def _by_floors(name: str) -> Chip:

@@ -19,6 +19,7 @@ __all__ = [
     "BLOCKS",
     "SMALL_ATTENTIONS",
     "SMALL_BLOCKS",
+    "SMALL_LAYERS",
     "STUDIED_BLOCKS",
     "Attention",
     "Block",
@@ -127,6 +128,12 @@ SMALL_ATTENTIONS = (
     Attention("small_causal", 70, 70, 32, 2, causal=True),
 )
 """Attention for the executor: more than one block of keys, rows and keys that are ragged, padded elements of a head."""
+
+SMALL_LAYERS = (
+    Block("small_window", 72, 9, (Conv(72, 3, end=""),), True, "Relu"),
+    Block("small_pixels", 136, 10, (Conv(40, end="Relu"),)),
+)
+"""Single layers for the executor: ragged tiles, channels that are no whole steps, more steps than stages."""
 
 BLOCKS: Mapping[str, Block | Products] = MappingProxyType(
     {block.name: block for block in (*STUDIED_BLOCKS, *SMALL_BLOCKS)}

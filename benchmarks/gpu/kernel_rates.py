@@ -43,6 +43,7 @@ ROLES = ("main", "cache", "shared", "tensor", "lanes")
 SPLIT: Mapping[str, str] = {
     "conv2d": "tile",
     "gemm": "tile",
+    "wgmma_layer": "tile",
     "convolution_chain": "by",
     "product_pair": "instruction",
     "inverted_residual": "weights",

@@ -27,6 +27,7 @@ from codegen.cutlass.families.maps.windows import WINDOWS
 from codegen.cutlass.families.matrix.convolution import CONVOLUTION
 from codegen.cutlass.families.matrix.fallback_products import FALLBACK_PRODUCT
 from codegen.cutlass.families.matrix.gemm import GEMM
+from codegen.cutlass.families.wgmma.wgmma_layer import WGMMA_LAYER
 from codegen.cutlass.kernel.expressions import BINARY, UNARY
 from codegen.cutlass.kernel.family import Family, KernelWork
 from codegen.cutlass.kernel.floors import taps, value_bytes, window_bytes, with_cache_traffic
@@ -45,6 +46,7 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
             CONVOLUTION_PAIR,
             PRODUCT_PAIR,
             GEMM,
+            WGMMA_LAYER,
             FALLBACK_PRODUCT,
             ATTENTION,
             LINE_FAMILY,

@@ -189,21 +189,6 @@ __device__ __forceinline__ void load_image(Shared& s, const Chain& chain, int th
     }
 }
 
-// The four registers of the threads of each quad as a matrix, turned: register k of thread q becomes register q of thread k.
-__device__ __forceinline__ void turn_quads(uint32_t (&a)[4]) {
-  const bool odd = threadIdx.x & 1, upper = threadIdx.x & 2;
-#pragma unroll
-  for (int k = 0; k < 4; k += 2) {
-    const uint32_t other = __shfl_xor_sync(~0u, odd ? a[k] : a[k + 1], 1);
-    if (odd) a[k] = other; else a[k + 1] = other;
-  }
-#pragma unroll
-  for (int k = 0; k < 2; ++k) {
-    const uint32_t other = __shfl_xor_sync(~0u, upper ? a[k] : a[k + 2], 2);
-    if (upper) a[k] = other; else a[k + 2] = other;
-  }
-}
-
 // A thread's part of layer I: of each 64 rows two, eight apart, of each eight columns two.
 template <int I>
 struct Part {

@@ -15,6 +15,18 @@ __device__ __forceinline__ PlaneDescriptor plane_descriptor(const half* start) {
   return {(shared_address(start) & 0x3FFFF) >> 4 | PITCH << 16};
 }
 
+// Of a matrix from `start` on, a multiple of 1024 bytes, whose rows are 128 bytes, their units of 16 bytes exchanged by the
+// three lowest bits of the row's number.
+struct SwizzledDescriptor {
+  uint32_t low;
+  __device__ __forceinline__ operator uint64_t() const { return uint64_t(1 << 30 | 64) << 32 | low; }
+  // So many units further.
+  __device__ __forceinline__ SwizzledDescriptor moved(int units) const { return {low + units}; }
+};
+__device__ __forceinline__ SwizzledDescriptor swizzled_descriptor(const half* start) {
+  return {(shared_address(start) & 0x3FFFF) >> 4};
+}
+
 #define SUMS_8(c, n) "+f"(c[n][0]), "+f"(c[n][1]), "+f"(c[n][2]), "+f"(c[n][3])
 #define SUMS_16(c, n) SUMS_8(c, n), SUMS_8(c, n + 1)
 #define SUMS_32(c, n) SUMS_16(c, n), SUMS_16(c, n + 2)

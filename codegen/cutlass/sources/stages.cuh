@@ -12,6 +12,10 @@ struct Stage {
   __device__ __forceinline__ void next() {
     if (++number == COUNT) number = 0, parity ^= 1;
   }
+  __device__ __forceinline__ void skip(int stages) {
+    const int sum = number + stages;
+    number = sum % COUNT, parity ^= sum / COUNT & 1;
+  }
 };
 
 __device__ __forceinline__ void make_barriers(uint64_t* barriers, int count, int arrivals) {
@@ -60,11 +64,36 @@ __device__ __forceinline__ void store_if(bool there, half* to, half2 value) {
                : "memory");
 }
 
+// The four registers of the threads of each quad as a matrix, turned: register k of thread q becomes register q of thread k.
+__device__ __forceinline__ void turn_quads(uint32_t (&a)[4]) {
+  const bool odd = threadIdx.x & 1, upper = threadIdx.x & 2;
+#pragma unroll
+  for (int k = 0; k < 4; k += 2) {
+    const uint32_t other = __shfl_xor_sync(~0u, odd ? a[k] : a[k + 1], 1);
+    if (odd) a[k] = other; else a[k + 1] = other;
+  }
+#pragma unroll
+  for (int k = 0; k < 2; ++k) {
+    const uint32_t other = __shfl_xor_sync(~0u, upper ? a[k] : a[k + 2], 2);
+    if (upper) a[k] = other; else a[k + 2] = other;
+  }
+}
+
 // Eight halves to global memory at once, which compilers take apart.
 __device__ __forceinline__ void store_unit(half* to, const uint32_t (&bits)[4]) {
   asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(to)), "r"(bits[0]), "r"(bits[1]),
                "r"(bits[2]), "r"(bits[3])
                : "memory");
+}
+
+// By all four warps of a group: they go on with so many registers of a thread. What some give back, others may take.
+template <int REGISTERS>
+__device__ __forceinline__ void take_fewer_registers() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(REGISTERS));
+}
+template <int REGISTERS>
+__device__ __forceinline__ void take_more_registers() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(REGISTERS));
 }
 
 // Barrier NUMBER of so many threads of a block: some wait there, others only say that they have come.

@@ -1,0 +1,1 @@
+"""Kernels of single layers by wgmma, for chips that have it."""

@@ -1,0 +1,169 @@
+"""Tiles of wgmma_layer.cu: the part of a result that a block computes at a time, its size, registers and least time.
+
+rows x filters, depth of 64 a step; two groups of four warps compute a tile together, or each its own by turns
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from codegen.cutlass.families.fused.occupancy import REGISTERS_STEP, RESERVED_BYTES, thread_registers
+from codegen.cutlass.kernel.floors import arithmetic_floor, cache_floor, shared_floor
+from hw_models.chip import Chip
+from partitioner.ir.kernels import KernelFloor
+
+DEPTH = 64
+"""Channels of a step: 128 bytes, the widest swizzle."""
+ROW_BYTES = 2 * DEPTH
+GROUPS = 2
+"""Groups of four warps that multiply; one more copies the image."""
+GROUP_THREADS = 128
+GROUP_ROWS = 64
+BARRIER_BYTES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class LayerShape:
+    """A product of `rows` x (`taps` x `channels`) by as many x `filters`: pixels of a result, and what a window reads.
+    `spread` pixels of the image belong to one of the result, and `halo` more to neighbours of each other."""
+
+    rows: int
+    taps: int
+    channels: int
+    filters: int
+    spread: int = 1
+    halo: int = 0
+
+    @property
+    def steps(self) -> int:
+        """Steps of depth of a tile."""
+        return self.taps * -(-self.channels // DEPTH)
+
+    def pixels(self, rows: int) -> int:
+        """Different pixels of the image that so many neighbours of the result read, at most."""
+        return min(self.taps * rows, self.spread * rows + self.halo)
+
+
+@dataclass(frozen=True, slots=True)
+class WgmmaTile:
+    """`rows` x `columns` of the result, by `share` of the two groups; `stages` steps in flight; `sharers` blocks on a
+    core. A `cached` one reads the image through the L1, where taps of the same channels find what others have read."""
+
+    rows: int
+    columns: int
+    share: int
+    stages: int
+    sharers: int
+    cached: bool = False
+
+    @property
+    def name(self) -> str:
+        return f"{self.rows}x{self.columns}"
+
+    @property
+    def parameters(self) -> tuple[tuple[str, int | str], ...]:
+        return (("tile", self.name), ("image", "l1" if self.cached else "l2"))
+
+    @property
+    def threads(self) -> int:
+        return GROUP_THREADS * (GROUPS + 1)
+
+    @property
+    def stage_bytes(self) -> int:
+        """Bytes of both operands of a step, in fp16."""
+        return ROW_BYTES * (self.rows + self.columns)
+
+    @property
+    def shared_bytes(self) -> int:
+        """Size of `Shared` of the template, in bytes."""
+        return self.stages * (self.stage_bytes + 2 * BARRIER_BYTES) + GROUPS * BARRIER_BYTES
+
+    @property
+    def loader_registers(self) -> int:
+        """Registers of a thread that copies, after it has given back the others: two for each row that it copies a part
+        of, and the rest."""
+        if self.sharers > 1:
+            return 48
+        return 72 if self.rows > 128 else 56
+
+    def registers(self, chip: Chip) -> int:
+        """Registers of a thread with which the kernel starts."""
+        return thread_registers(chip, self.sharers, self.threads)
+
+    def multiplier_registers(self, chip: Chip) -> int:
+        """Registers of a thread that multiplies: those that the copying ones leave."""
+        left = (GROUPS + 1) * self.registers(chip) - self.loader_registers
+        return min(chip.simt.registers_per_thread, left // GROUPS) // REGISTERS_STEP * REGISTERS_STEP
+
+    def fits(self, shape: LayerShape, chip: Chip) -> bool:
+        """Whether a core has the shared memory for as many blocks as share it; and for the pixels that taps read again
+        and again, which the L1 holds in the part of it that is left."""
+        if self.cached and shape.taps == 1:
+            return False
+        held = ROW_BYTES * shape.pixels(self.rows) if self.cached else 0
+        several = self.sharers * (self.shared_bytes + RESERVED_BYTES + held)
+        whole = chip.memory(chip.simt.shared_memory).size_bytes
+        return several <= whole and self.shared_bytes <= chip.simt.shared_bytes_per_block
+
+    def tiles(self, shape: LayerShape) -> tuple[int, int]:
+        """Tiles along rows and filters."""
+        return -(-shape.rows // self.rows), -(-shape.filters // self.columns)
+
+    def blocks(self, shape: LayerShape, chip: Chip) -> int:
+        """Blocks of the grid: no more than run at a time, each of which computes tile after tile."""
+        down, across = self.tiles(shape)
+        return min(down * across, self.sharers * chip.cores_per_cluster)
+
+    def floors(self, shape: LayerShape, chip: Chip) -> tuple[KernelFloor, ...]:
+        """Floors of the tensor cores, shared memory and the L2, with whole tiles and whole waves of them. What the L1
+        gives comes out of the same memory."""
+        down, across = self.tiles(shape)
+        steps = shape.steps
+        macs = self.rows * self.columns * DEPTH * steps
+        operands = ROW_BYTES * steps * self.rows // GROUP_ROWS * (GROUP_ROWS + self.columns)
+        found = ROW_BYTES * steps * self.rows if self.cached else 0
+        pixels = down * shape.pixels(self.rows) if self.cached else shape.taps * shape.rows
+        weights = DEPTH * steps * across * self.columns
+        return (
+            arithmetic_floor(chip, "tensor", macs, (down, across), chip.tensor.macs_per_cycle("wgmma", "float16")),
+            shared_floor(chip, operands + found + steps * self.stage_bytes, down * across),
+            cache_floor(chip, 2 * (across * pixels * shape.channels + down * weights)),
+        )
+
+
+TILES_BY_L2: Sequence[WgmmaTile] = (
+    WgmmaTile(128, 256, 2, 4, 1),
+    WgmmaTile(256, 128, 2, 4, 1),
+    WgmmaTile(128, 128, 1, 6, 1),
+    WgmmaTile(256, 64, 1, 5, 1),
+    WgmmaTile(64, 256, 1, 5, 1),
+    WgmmaTile(128, 64, 1, 4, 2),
+    WgmmaTile(64, 128, 1, 8, 1),
+    WgmmaTile(64, 64, 1, 6, 2),
+    WgmmaTile(64, 32, 1, 8, 2),
+)
+"""Large tiles read least through the L2, small ones give every core something to do. A thread has at most 128 sums."""
+TILES_BY_L1: Sequence[WgmmaTile] = (
+    WgmmaTile(128, 256, 2, 3, 1, cached=True),
+    WgmmaTile(256, 128, 2, 3, 1, cached=True),
+    WgmmaTile(128, 128, 1, 4, 1, cached=True),
+    WgmmaTile(256, 64, 1, 3, 1, cached=True),
+    WgmmaTile(64, 256, 1, 3, 1, cached=True),
+    WgmmaTile(128, 64, 1, 3, 2, cached=True),
+    WgmmaTile(64, 128, 1, 5, 1, cached=True),
+    WgmmaTile(64, 64, 1, 4, 2, cached=True),
+)
+"""Fewer stages leave room to the L1."""
+
+
+def layer_tiles(shape: LayerShape, chip: Chip) -> tuple[WgmmaTile, ...]:
+    """Tiles that a core of the chip can hold, in order of preference among equally fast ones: those that leave the
+    fewest cores idle, among these those that compute least beyond the result, and the largest of them."""
+
+    def rank(tile: WgmmaTile) -> tuple[int, int, int]:
+        down, across = tile.tiles(shape)
+        area = tile.rows * tile.columns
+        return max(0, chip.cores_per_cluster - down * across), down * across * area, -area
+
+    return tuple(sorted((tile for tile in (*TILES_BY_L1, *TILES_BY_L2) if tile.fits(shape, chip)), key=rank))

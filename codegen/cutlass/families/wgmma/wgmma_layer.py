@@ -1,0 +1,171 @@
+"""One convolution, or one product by a constant matrix, by wgmma: for chips that have a rate for it.
+
+    image N x H x W x C, filters K x R x S x C  -->  N x P x Q x K: rows N P Q, columns K, depth R S C
+    a [rows, depth] x [depth, columns]          -->  the same, as a convolution 1 x 1 of one row of pixels
+
+The image is gathered by cp.async, 8 channels at a time, zeros where a window leaves the image. Filters are constants,
+emitted as the kernel's stages hold them, so that one bulk copy brings those of a step. Blocks compute tile after tile.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+import numpy.typing as npt
+
+from codegen.cutlass.families.fused.fused_family import FusedCosts, FusedFamily
+from codegen.cutlass.families.matrix.products import product_of
+from codegen.cutlass.families.matrix.tensor_epilogues import device_functions, epilogue_of
+from codegen.cutlass.families.wgmma.layer_tiles import DEPTH, LayerShape, WgmmaTile, layer_tiles
+from codegen.cutlass.kernel.epilogues import dims
+from codegen.cutlass.kernel.family import KernelWork
+from codegen.cutlass.kernel.floors import main_floor, stored_bytes, window_bytes
+from codegen.cutlass.kernel.launches import Address, Data, Launch, Place, Source
+from codegen.cutlass.sources import filled, source_text
+from hw_models.chip import Chip
+from partitioner.ir.graph import Constants
+
+UNIT = 8
+"""Channels that a thread copies at a time, and filters that it stores."""
+MOST_TAPS = 15
+"""Largest number of taps along an axis: those inside the image are kept in 16 bits, of which one stays free."""
+MOST_ELEMENTS = 1 << 31
+"""Elements of an image, whose bytes are counted in 32 bits."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Geometry:
+    """Pixels of the image and of one image's result, and of the window its taps, strides, dilations and pads."""
+
+    image: tuple[int, int]
+    result: tuple[int, int]
+    taps: tuple[int, int] = (1, 1)
+    strides: tuple[int, int] = (1, 1)
+    dilations: tuple[int, int] = (1, 1)
+    pads: tuple[int, int] = (0, 0)
+
+    @property
+    def pointwise(self) -> bool:
+        """Whether rows of the product lie one after the other in the image."""
+        return self.taps == self.strides == (1, 1) and self.image == self.result and self.pads == (0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Layer:
+    """A convolution, or a product as one."""
+
+    work: KernelWork
+    shape: LayerShape
+    geometry: _Geometry
+
+    def tiles(self) -> tuple[WgmmaTile, ...]:
+        return layer_tiles(self.shape, self.work.chip)
+
+    def costs(self, tile: WgmmaTile) -> FusedCosts:
+        work, convolution = self.work, self.work.anchor.kind == "conv"
+        traffic = window_bytes(work) if convolution else stored_bytes(work)
+        floors = (main_floor(work.chip, traffic), *tile.floors(self.shape, work.chip))
+        return FusedCosts(floors, blocks=(tile.blocks(self.shape, work.chip),))
+
+    def launch(self, tile: WgmmaTile, constants: Constants) -> Launch:
+        work, shape, at = self.work, self.shape, self.geometry
+        x, filters = work.anchor.inputs[:2]
+        source = epilogue_of(work.graph, work.layer).source
+        arguments = (
+            Address(x),
+            Data(f"{filters} by steps of {tile.name}", packed_filters(self._filters(constants), tile.columns)),
+            self._bias(),
+            Address(source or x),
+            Address(work.output, written=True),
+            dims((*at.image, shape.channels)),
+            dims((shape.rows, *at.result, shape.filters)),
+            dims((*at.taps, *at.strides, *at.dilations)),
+            dims(at.pads),
+        )
+        grid, block = (tile.blocks(shape, work.chip), 1, 1), (tile.threads, 1, 1)
+        return Launch(self._source(tile, work.chip), "wgmma_layer", grid, block, arguments, tile.shared_bytes)
+
+    def _filters(self, constants: Constants) -> npt.NDArray[np.generic]:
+        """(filters, taps, channels)."""
+        given = constants[self.work.graph.by_name[self.work.anchor.inputs[1]].constant]
+        if self.work.anchor.kind == "matmul":
+            given = given.reshape(self.shape.channels, self.shape.filters).T
+        return given.reshape(self.shape.filters, self.shape.taps, self.shape.channels)
+
+    def _bias(self) -> Place:
+        """Zeros where there is none."""
+        op = self.work.anchor
+        none = Data(f"{op.name} no bias", bytes(2 * self.shape.filters))
+        return Address(op.inputs[2]) if len(op.inputs) > 2 else none
+
+    def _source(self, tile: WgmmaTile, chip: Chip) -> Source:
+        epilogue = epilogue_of(self.work.graph, self.work.layer)
+        shared = source_text("common.cuh", "primitives.cuh", "planes.cuh", "planes_wgmma.cuh", "stages.cuh")
+        text = filled(
+            "wgmma_layer.cu",
+            ROWS=tile.rows,
+            COLUMNS=tile.columns,
+            STAGES=tile.stages,
+            SHARE=tile.share,
+            SHARERS=tile.sharers,
+            SHARED=tile.shared_bytes,
+            CACHED=tile.cached,
+            POINTWISE=self.geometry.pointwise,
+            LOADER_REGISTERS=tile.loader_registers,
+            MULTIPLIER_REGISTERS=tile.multiplier_registers(chip),
+            OPERATORS=device_functions(before_sum=epilogue.before, after_sum=epilogue.after),
+            SOURCE=bool(epilogue.source),
+        )
+        return Source(f"wgmma_layer_{tile.name}", shared + text)
+
+
+def packed_filters(filters: npt.NDArray[np.generic], columns: int) -> bytes:
+    """Filters (filters, taps, channels) as the kernel's stages hold them, one after the other: by tiles of `columns`
+    filters, parts of 64 channels, taps. A row of a stage is a filter's 64 channels, in units of 8, which are exchanged
+    by the three lowest bits of the row's number. Filters and channels that there are not are zeros."""
+    count, taps, channels = filters.shape
+    tiles, chunks = -(-count // columns), -(-channels // DEPTH)
+    room = ((0, tiles * columns - count), (0, 0), (0, chunks * DEPTH - channels))
+    parts = np.pad(filters, room).reshape(tiles, columns, taps, chunks, DEPTH // UNIT, UNIT).transpose(0, 3, 2, 1, 4, 5)
+    row = np.arange(columns)[:, None]
+    exchanged = np.arange(DEPTH // UNIT)[None, :] ^ row % (DEPTH // UNIT)
+    return parts[:, :, :, row, exchanged].tobytes()
+
+
+def _layer_of(work: KernelWork) -> _Layer | None:
+    """The layer in the form that the template takes; None for others."""
+    rates = {rate.instruction for rate in work.chip.tensor.rates if rate.dtype == "float16"}
+    if "wgmma" not in rates or len(work.layers) > 1 or work.anchor.kind not in ("conv", "matmul"):
+        return None
+    if not work.graph.by_name[work.anchor.inputs[1]].constant:
+        return None
+    layer = _convolution(work) if work.anchor.kind == "conv" else _product(work)
+    if layer is None or layer.shape.channels % UNIT or layer.shape.filters % UNIT:
+        return None
+    return layer if prod(work.shape(work.anchor.inputs[0])) < MOST_ELEMENTS else None
+
+
+def _convolution(work: KernelWork) -> _Layer | None:
+    op = work.anchor
+    image, result = work.shape(op.inputs[0]), work.shape(op.outputs[0])
+    if len(result) != 4 or op.number("groups") != 1 or max(op.ints("kernel")) > MOST_TAPS:
+        return None
+    taps, strides, dilations = ((v[0], v[1]) for v in (op.ints(k) for k in ("kernel", "strides", "dilations")))
+    pads = op.ints("pads")
+    geometry = _Geometry((image[1], image[2]), (result[1], result[2]), taps, strides, dilations, (pads[0], pads[1]))
+    halo = dilations[0] * (taps[0] - 1) * image[2] + dilations[1] * (taps[1] - 1)
+    shape = LayerShape(prod(result[:3]), prod(taps), image[3], result[3], prod(strides), halo)
+    return _Layer(work, shape, geometry)
+
+
+def _product(work: KernelWork) -> _Layer | None:
+    product = product_of(work)
+    if product.batch or product.constant_a or not product.constant_b:
+        return None
+    row = (1, product.rows)
+    return _Layer(work, LayerShape(product.rows, 1, product.depth, product.columns), _Geometry(row, row))
+
+
+WGMMA_LAYER = FusedFamily("wgmma_layer", _layer_of)

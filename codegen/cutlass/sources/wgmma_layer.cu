@@ -1,0 +1,252 @@
+// A convolution, or a product by a constant matrix, by wgmma: rows are pixels of the result, columns are filters.
+//
+//   image, 64 channels of a tap at a time  --cp.async-->   stages -> wgmma -> activation, (+ a map), activation -> y
+//   weights, which lie as a stage does     --bulk copy-->
+//
+// Four warps copy: they know of each row of a tile where its window begins and which of its taps are inside the image.
+// Two groups of four warps multiply; they only wait for a stage, multiply, and hand it back. They compute a tile together
+// (SHARE = 2), or each its own by turns, so that one multiplies while the other one stores. A block computes tile after
+// tile.
+//
+// Rows of a stage are 64 halves, 128 bytes, whose units of 16 bytes are exchanged by the number of the row.
+constexpr int ROWS = @ROWS@, COLUMNS = @COLUMNS@, STAGES = @STAGES@, SHARE = @SHARE@;
+constexpr bool CACHED = @CACHED@;        // the image is read through the L1, where other taps find it
+constexpr bool POINTWISE = @POINTWISE@;  // rows of the left operand lie one after the other in memory
+constexpr int GROUPS = 2, MULTIPLIERS = 128 * GROUPS, LOADERS = 128, THREADS = MULTIPLIERS + LOADERS;
+constexpr int DEPTH = 64, UNITS = DEPTH / 8;
+constexpr int M_EACH = ROWS / SHARE / 64, N_EACH = COLUMNS / 8;
+constexpr int COPIES = ROWS * UNITS / LOADERS, ROWS_AT_ONCE = LOADERS / UNITS;
+constexpr int A_STAGE = ROWS * DEPTH, B_STAGE = COLUMNS * DEPTH;
+static_assert(ROWS % (64 * SHARE) == 0 && COLUMNS % 32 == 0, "");
+
+struct Shared {
+  half a[STAGES * A_STAGE], b[STAGES * B_STAGE];
+  uint64_t full[STAGES], empty[STAGES], turn[GROUPS];
+};
+static_assert(sizeof(Shared) == @SHARED@, "what the launch asks for");
+
+@OPERATORS@
+
+// What all threads know.
+struct Layer {
+  const half* x;
+  const half* weights;
+  const half* biases;
+  const half* source;
+  half* y;
+  int height, width, channels;           // of the image
+  int rows, high, wide, filters;         // of the result: all pixels, and those of one image
+  int down, across;                      // taps
+  int stride_y, stride_x, dilation_y, dilation_x, top, left;
+  int column_tiles, tiles, chunks, steps;
+};
+
+// `bit` and those behind it, one for each tap along an axis that is inside the image.
+__device__ __forceinline__ uint32_t inside(int first, int dilation, int taps, int extent, uint32_t bit) {
+  uint32_t seen = 0;
+#pragma unroll 1
+  for (int tap = 0; tap < taps; ++tap, first += dilation, bit <<= 1)
+    if (first >= 0 && first < extent) seen |= bit;
+  return seen;
+}
+
+// Of the rows that this thread copies a unit of: bytes from the image's begin to the window's first pixel, which may be
+// outside, and which taps are inside the image. Each lane finds out about one row, and tells the others.
+__device__ __forceinline__ void place_rows(const Layer& layer, int first, uint32_t (&from)[COPIES], uint32_t (&seen)[COPIES]) {
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
+#pragma unroll
+  for (int set = 0; set < COPIES; set += 8) {
+    const int row = first + (set + lane / 4) * ROWS_AT_ONCE + warp * 4 + lane % 4;
+    uint32_t begin, taps = 0;
+    if constexpr (POINTWISE) {
+      begin = 2u * row * layer.channels;
+      if (row < layer.rows) taps = 1u | 1u << 16;
+    } else {
+      const int pixels = layer.high * layer.wide, image = row / pixels, pixel = row - image * pixels;
+      const int y = pixel / layer.wide * layer.stride_y - layer.top, x = pixel % layer.wide * layer.stride_x - layer.left;
+      begin = 2u * ((image * layer.height + y) * layer.width + x) * layer.channels;
+      if (row < layer.rows)
+        taps = inside(y, layer.dilation_y, layer.down, layer.height, 1u) |
+               inside(x, layer.dilation_x, layer.across, layer.width, 1u << 16);
+    }
+#pragma unroll
+    for (int copy = set; copy < COPIES && copy < set + 8; ++copy) {
+      from[copy] = __shfl_sync(~0u, begin, (copy - set) * 4 + lane / 8) + lane % 8 * 16;
+      seen[copy] = __shfl_sync(~0u, taps, (copy - set) * 4 + lane / 8);
+    }
+  }
+}
+
+// A step of a tile into a stage: a part of the channels of one tap, and the weights for it.
+__device__ __forceinline__ void load_step(Shared& s, const Layer& layer, const Stage<STAGES>& stage, const half* weights,
+                                          const uint32_t (&from)[COPIES], const uint32_t (&seen)[COPIES],
+                                          uint32_t tap, uint32_t away) {
+  const int thread = threadIdx.x - MULTIPLIERS, row = thread / UNITS;
+  uint64_t* full = s.full + stage.number;
+  wait(s.empty + stage.number, stage.parity ^ 1);
+  if (thread == 0) {
+    arrive_expecting(full, 2 * B_STAGE);
+    copy_bulk(s.b + stage.number * B_STAGE, weights, 2 * B_STAGE, full);
+  }
+  half* to = s.a + stage.number * A_STAGE + row * DEPTH + ((thread ^ row) % UNITS) * 8;
+#pragma unroll
+  for (int copy = 0; copy < COPIES; ++copy) {
+    const char* place = reinterpret_cast<const char*>(layer.x) + (from[copy] + away);
+    copy_or_zero<CACHED>(to + copy * ROWS_AT_ONCE * DEPTH, reinterpret_cast<const half*>(place), (seen[copy] & tap) == tap);
+  }
+  copies_arrive(full);
+}
+
+__device__ __forceinline__ void load_tiles(Shared& s, const Layer& layer) {
+  const int unit = threadIdx.x % UNITS;
+  Stage<STAGES> stage;
+#pragma unroll 1
+  for (int tile = blockIdx.x; tile < layer.tiles; tile += gridDim.x) {
+    const int row_tile = tile / layer.column_tiles, column_tile = tile - row_tile * layer.column_tiles;
+    const half* weights = layer.weights + size_t(column_tile) * layer.steps * B_STAGE;
+    uint32_t from[COPIES], seen[COPIES];
+    place_rows(layer, row_tile * ROWS, from, seen);
+#pragma unroll 1
+    for (int channel = 0; channel < layer.channels; channel += DEPTH) {
+      const bool deep = channel + unit * 8 < layer.channels;
+      const int down = POINTWISE ? 1 : layer.down, across = POINTWISE ? 1 : layer.across;
+#pragma unroll 1
+      for (int y = 0; y < down; ++y)
+#pragma unroll 1
+        for (int x = 0; x < across; ++x) {
+          // No row has bit 15: channels that there are not are zeros.
+          const uint32_t tap = deep ? 1u << y | 0x10000u << x : 0x8000u;
+          const uint32_t away = (y * layer.dilation_y * layer.width + x * layer.dilation_x) * layer.channels + channel;
+          load_step(s, layer, stage, weights, from, seen, tap, 2 * (POINTWISE ? channel : away));
+          weights += B_STAGE;
+          stage.next();
+        }
+    }
+  }
+}
+
+// A thread's sums, of two columns in every eight, begin with the bias; those of filters that there are not with any.
+__device__ __forceinline__ void begin_sums(const Layer& layer, int column, float (&sums)[M_EACH][N_EACH][4]) {
+  column += threadIdx.x % 4 * 2;
+#pragma unroll
+  for (int n = 0; n < N_EACH; ++n) {
+    const int filter = min(column + n * 8, layer.filters - 2);
+    const float2 bias = __half22float2(*reinterpret_cast<const half2*>(layer.biases + filter));
+#pragma unroll
+    for (int m = 0; m < M_EACH; ++m)
+      sums[m][n][0] = sums[m][n][2] = bias.x, sums[m][n][1] = sums[m][n][3] = bias.y;
+  }
+}
+
+// Eight neighbouring filters of a row by each thread of a quad, 64 bytes by all four.
+__device__ __forceinline__ void store_sums(const Layer& layer, int row, int column, const float (&sums)[M_EACH][N_EACH][4]) {
+  column += threadIdx.x % 4 * 8;
+#pragma unroll
+  for (int m = 0; m < M_EACH; ++m)
+#pragma unroll
+    for (int eight = 0; eight < 2; ++eight) {
+      const int own = row + m * 64 + eight * 8;
+      const size_t place = size_t(own) * layer.filters + column;
+      uint32_t added[N_EACH / 4][4];
+      if (@SOURCE@) {
+#pragma unroll
+        for (int n = 0; n < N_EACH / 4; ++n) {
+          uint4 given = make_uint4(0, 0, 0, 0);
+          if (own < layer.rows && column + n * 32 < layer.filters)
+            given = *reinterpret_cast<const uint4*>(layer.source + place + n * 32);
+          added[n][0] = given.x, added[n][1] = given.y, added[n][2] = given.z, added[n][3] = given.w;
+        }
+      }
+#pragma unroll
+      for (int n = 0; n < N_EACH / 4; ++n) {
+        uint32_t bits[4];
+        if (@SOURCE@) turn_quads(added[n]);
+#pragma unroll
+        for (int k = 0; k < 4; ++k) {
+          float2 value = make_float2(before_sum(sums[m][n * 4 + k][2 * eight]), before_sum(sums[m][n * 4 + k][2 * eight + 1]));
+          if (@SOURCE@) {
+            const float2 more = __half22float2(reinterpret_cast<const half2&>(added[n][k]));
+            value = make_float2(value.x + more.x, value.y + more.y);
+          }
+          reinterpret_cast<half2&>(bits[k]) = __floats2half2_rn(after_sum(value.x), after_sum(value.y));
+        }
+        turn_quads(bits);
+        if (own < layer.rows && column + n * 32 < layer.filters) store_unit(layer.y + place + n * 32, bits);
+      }
+    }
+}
+
+// One group of products is on its way while the next one is issued; the stage that it has read is handed back then.
+// Parities tell only neighbouring phases apart, so a group waits for stages when the other one has seen all of its own.
+__device__ __forceinline__ void multiply_tiles(Shared& s, const Layer& layer) {
+  const int warp = __shfl_sync(~0u, threadIdx.x / 32, 0), lane = threadIdx.x % 32, group = warp / 4;
+  const int part = SHARE == 1 ? 0 : group, turn = SHARE == 1 ? group : 0;
+  Stage<STAGES> stage;
+  uint32_t parity = turn ^ 1;  // of a turn; the first one needs no waiting
+  if (turn) stage.skip(layer.steps);
+#pragma unroll 1
+  for (int tile = blockIdx.x + turn * gridDim.x; tile < layer.tiles; tile += GROUPS / SHARE * gridDim.x) {
+    const int row_tile = tile / layer.column_tiles, column = (tile - row_tile * layer.column_tiles) * COLUMNS;
+    float sums[M_EACH][N_EACH][4];
+    begin_sums(layer, column, sums);
+    int read = -1;
+    if (SHARE == 1) wait(s.turn + turn, parity), parity ^= 1;
+#pragma unroll 1
+    for (int step = 0; step < layer.steps; ++step) {
+      const SwizzledDescriptor left = swizzled_descriptor(s.a + stage.number * A_STAGE + part * M_EACH * 64 * DEPTH);
+      const SwizzledDescriptor right = swizzled_descriptor(s.b + stage.number * B_STAGE);
+      wait(s.full + stage.number, stage.parity);
+      fence_async();
+#pragma unroll
+      for (int m = 0; m < M_EACH; ++m) hold(sums[m]);
+      asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+#pragma unroll
+      for (int k = 0; k < UNITS; k += 2)
+#pragma unroll
+        for (int m = 0; m < M_EACH; ++m) multiply_group(sums[m], left.moved(m * 64 * UNITS + k), right.moved(k));
+      asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+      asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
+#pragma unroll
+      for (int m = 0; m < M_EACH; ++m) hold(sums[m]);
+      if (lane == 0 && read >= 0) arrive(s.empty + read);
+      read = stage.number;
+      stage.next();
+    }
+    if (SHARE == 1 && lane == 0) arrive(s.turn + (turn ^ 1));
+    asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+#pragma unroll
+    for (int m = 0; m < M_EACH; ++m) hold(sums[m]);
+    if (lane == 0) arrive(s.empty + read);
+    store_sums(layer, row_tile * ROWS + part * M_EACH * 64 + warp % 4 * 16 + lane / 4, column, sums);
+    if (SHARE == 1) stage.skip(layer.steps);  // what the other group reads
+  }
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, @SHARERS@)
+    wgmma_layer(const half* __restrict__ x, const half* __restrict__ weights, const half* __restrict__ biases,
+                const half* __restrict__ source, half* __restrict__ y, Dims image, Dims result, Dims window, Dims pads) {
+  extern __shared__ __align__(1024) unsigned char storage[];
+  Shared& s = *reinterpret_cast<Shared*>(storage);
+  Layer layer = {x, weights, biases, source, y};
+  layer.height = image.v[0], layer.width = image.v[1], layer.channels = image.v[2];
+  layer.rows = result.v[0], layer.high = result.v[1], layer.wide = result.v[2], layer.filters = result.v[3];
+  layer.down = window.v[0], layer.across = window.v[1], layer.stride_y = window.v[2], layer.stride_x = window.v[3];
+  layer.dilation_y = window.v[4], layer.dilation_x = window.v[5], layer.top = pads.v[0], layer.left = pads.v[1];
+  layer.column_tiles = (layer.filters + COLUMNS - 1) / COLUMNS;
+  layer.tiles = (layer.rows + ROWS - 1) / ROWS * layer.column_tiles;
+  layer.steps = (layer.channels + DEPTH - 1) / DEPTH * layer.down * layer.across;
+  if (threadIdx.x == MULTIPLIERS) {
+    make_barriers(s.full, STAGES, LOADERS + 1);
+    make_barriers(s.empty, STAGES, 4 * SHARE);
+    make_barriers(s.turn, GROUPS, 4);
+    barriers_made();
+  }
+  __syncthreads();
+  if (threadIdx.x >= MULTIPLIERS) {
+    take_fewer_registers<@LOADER_REGISTERS@>();
+    load_tiles(s, layer);
+  } else {
+    take_more_registers<@MULTIPLIER_REGISTERS@>();
+    multiply_tiles(s, layer);
+  }
+}
