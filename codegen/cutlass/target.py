@@ -32,6 +32,7 @@ WANTS = Wants(
     "outputs_first",
     attention_width=WIDEST_HEAD,
     attention_by_place=True,
+    attention_columns=True,
 )
 
 
