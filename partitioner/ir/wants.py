@@ -95,6 +95,9 @@ class Wants:
     words: bool = False
     """Operators on integers and lookups by them, also of rows of a table that overlap, are prepared in the main memory
     (`Graph.prepared`), else refused."""
+    gathers: bool = False
+    """Lookups by integers are operators `gather` among all others, which read the indices: next to `words`, which make
+    indices that are computed."""
     in_place: bool = False
     """Rows are written into inputs that are caches (`Graph.in_place`); needs `words`."""
     norms_of_lines: bool = False
