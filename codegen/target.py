@@ -29,7 +29,7 @@ from codegen.judgement import Array, Judgement, Sampled
 from hw_models.chip import Chip
 from hw_models.errors import TargetError
 from isched.program.program import Program, TensorPlacement
-from isched.program.target import LowerTarget, MovesOperands, Prepares, Schedulable, Timeable
+from isched.program.target import EmulatesPrepared, LowerTarget, MovesOperands, Prepares, Schedulable, Timeable
 from isched.program.timed_ops import TimedStream
 from partitioner.ir.graph import Constants, Graph, Op
 from partitioner.ir.kernels import KernelTarget
@@ -248,7 +248,8 @@ CAPABILITIES = (
     Capability(Rolls, ("emit_rolled",), "compile --roll"),
     Capability(KeepsSome, ("keeps_in", "keeps"), "levels above O0 where only some values may stay in a core"),
     Capability(MovesOperands, ("lower_moving",), "tiles that bring their operands and leave their results themselves"),
-    Capability(Prepares, ("prepare", "look_up", "emulate_prepared"), "models with integers before or after the layers"),
+    Capability(EmulatesPrepared, ("emulate_prepared",), "models with integers before or after the layers"),
+    Capability(Prepares, ("prepare", "look_up"), "the same, where cores compute them"),
     Capability(JudgesPrepared, ("refuses_prepared",), "the same, where only some of these operators can be done"),
     Capability(Tabulates, ("table_for",), "functions in tables: the frontend makes each a constant of the graph"),
     Capability(PacksWeights, ("packs_weights",), "weights in int8 where values stay in floating point"),

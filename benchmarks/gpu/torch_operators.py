@@ -267,7 +267,13 @@ def _attend(asked: Asked) -> Tensor:
     """Of heads side by side or apart, by PyTorch's fused attention."""
     op, torch = asked.op, asked.torch
     heads, groups = int(op.number("heads")), int(op.number("groups"))
-    each = zip(asked.inputs, (heads, groups, groups), strict=False)
+    operands = asked.inputs[:3]
+    if "columns" in dict(op.attributes):
+        size, width = int(op.number("size")), asked.shape[-1] // heads
+        widths = (heads * size, groups * size, groups * width)
+        ranges = zip(operands, op.ints("columns"), widths, strict=True)
+        operands = [x[..., begin : begin + columns] if x.dim() == 3 else x for x, begin, columns in ranges]
+    each = zip(operands, (heads, groups, groups), strict=True)
     q, k, v = (x if x.dim() == 4 else x.unflatten(2, (count, -1)).transpose(1, 2) for x, count in each)
     mask = asked.inputs[3] if len(asked.inputs) > 3 else None
     sees = int(op.number("first_sees")) if "first_sees" in dict(op.attributes) else 0

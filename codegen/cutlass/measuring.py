@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from codegen.cutlass.emission.launch_list import read_launch_list
+from codegen.cutlass.emission.launch_list import OF_INTEGERS, read_launch_list
 from codegen.cutlass.emission.nvcc import NvccError, find_nvcc
 from codegen.cutlass.runner.runner import CudaDriver, Driver, GpuNetwork, LaunchEntry, LaunchList, RunnerError
 from codegen.target import ClusterFiles
@@ -47,6 +47,8 @@ class GpuMeasurer:
         listed = read_launch_list(files.files[files.executable])
         found: dict[str, list[object]] = {}
         for launch in listed.launches:
+            if launch.layer.startswith(OF_INTEGERS):
+                continue
             found.setdefault(launch.layer, []).append(_identified(launch, listed, files))
         return tuple(hashlib.sha256(json.dumps(parts).encode()).hexdigest() for parts in found.values())
 
@@ -64,6 +66,8 @@ class GpuMeasurer:
                 raise TargetError("times of kernels", needs="kernels that run on this GPU", has=str(error)) from error
         found: dict[str, float] = {}
         for layer, each in zip(layers, times, strict=True):
+            if layer.startswith(OF_INTEGERS):
+                continue
             found[layer] = found.get(layer, 0.0) + median(each)
         return tuple(round(1e6 * milliseconds) for milliseconds in found.values())
 

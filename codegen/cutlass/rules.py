@@ -45,8 +45,8 @@ OPERATORS: Mapping[str, str] = {
     "the matrices of a batch lie equally far apart, odd extents padded with zeros; else, or where that takes longer, "
     "on the CUDA cores.",
     "attend": "Attention, heads side by side or apart, of at most 128 elements each; several of q may share one of k "
-    "and v. Masks are added, or hide later keys by their places. Sums and powers are fp32, weights are rounded to fp16 "
-    "before they meet v; no score is stored.",
+    "and v, and all three may be columns of one value. Masks are added, or hide later keys by their places. Sums and "
+    "powers are fp32, weights are rounded to fp16 before they meet v; no score is stored.",
     **dict.fromkeys(sorted(UNARY), "Computed in fp32, also in the epilogue of any other kernel."),
     **dict.fromkeys(
         sorted((*BINARY, "scale_shift")),

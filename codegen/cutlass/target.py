@@ -8,9 +8,11 @@ from codegen.cutlass.emission.emit import emit_launches
 from codegen.cutlass.execution import execute_launches
 from codegen.cutlass.families.attention.attention import WIDEST_HEAD
 from codegen.cutlass.families.registry import offered
+from codegen.cutlass.families.words.words import refused_words
 from codegen.cutlass.kernel.family import KernelWork
 from codegen.cutlass.measuring import open_gpu
 from codegen.cutlass.reference import JUDGEMENT, emulate
+from codegen.cutlass.reference.words import emulate_prepared
 from codegen.cutlass.rules import OPERATORS, accepts, can_fuse_epilogue
 from codegen.judgement import Judgement
 from hw_models.chip import Chip
@@ -33,6 +35,9 @@ WANTS = Wants(
     attention_width=WIDEST_HEAD,
     attention_by_place=True,
     whole_products=True,
+    attention_columns=True,
+    words=True,
+    gathers=True,
 )
 
 
@@ -66,6 +71,8 @@ class CutlassTarget:
 
     accepts = staticmethod(accepts)
     can_fuse_epilogue = staticmethod(can_fuse_epilogue)
+    refuses_prepared = staticmethod(refused_words)
+    emulate_prepared = staticmethod(emulate_prepared)
     emit_plan = staticmethod(emit_launches)
     emulate = staticmethod(emulate)
     open_device = staticmethod(open_gpu)

@@ -263,7 +263,7 @@ def _simplified(
     wants = judge.wants
     model, network = _quantised(model, shapes, batch, judge)
     network = with_caches(network, state, in_place=wants.in_place)
-    network = prepare(with_row_lookups(network)) if wants.words else network
+    network = prepare(with_row_lookups(network), gathers=wants.gathers) if wants.words else network
     require_whole(wants.whole)
     return model, simplify(network, wants)
 

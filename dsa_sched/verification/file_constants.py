@@ -152,6 +152,8 @@ class _Leaves:
 
     def copies(self, term: Term) -> bool:
         """Whether the numbers are an initializer's own, at most in another order."""
+        if term.kind == "join":
+            return all(self.copies(part) for part in term.operands)
         while term.kind in MOVES:
             term = term.operands[0]
         return term.kind == "number" or (term.kind == "file" and term.name in self._initializers)
@@ -193,6 +195,8 @@ def _step(term: Term, operands: list[Array], leaf: Leaf) -> Array:
             wide = np.zeros([extent + more for extent, more in zip(array.shape, whole, strict=True)], array.dtype)
             wide[tuple(slice(extent) for extent in array.shape)] = array
             return wide
+        case "join", arrays:
+            return np.concatenate(arrays, whole[0])
         case "rounded", [array]:
             whole_numbers = np.dtype(term.name).kind == "i"
             with np.errstate(over="ignore"):

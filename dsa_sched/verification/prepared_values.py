@@ -21,7 +21,7 @@ from dsa_sched.frontend.network.refusals import node_reads
 from dsa_sched.stages.compilation import Compilation
 from dsa_sched.verification.evidence import Dump, Feed, Loads, comparable, file_name, of_file
 from dsa_sched.verification.onnx_reference import OnnxReference
-from isched.program.target import Prepares
+from isched.program.target import EmulatesPrepared
 from partitioner.ir.graph import Op
 
 Array = npt.NDArray[np.generic]
@@ -39,7 +39,7 @@ def wrong_prepared(compilation: Compilation, dump: Dump, exact: Feed, number: in
     graph, target = compilation.model.graph, compilation.target
     if not graph.prepared and not graph.concluded:
         return
-    assert isinstance(target, Prepares)  # otherwise nothing is prepared
+    assert isinstance(target, EmulatesPrepared)  # otherwise nothing is prepared
 
     def read(name: str) -> Array:
         tensor = graph.by_name[name]
@@ -91,7 +91,7 @@ def _misplaced(
         return
     theirs = {name: of_file(model, name, exact[file_name(model, name)]).astype(dtype)
               for name in (cache, update, result)}  # fmt: skip
-    assert isinstance(target, Prepares)  # otherwise nothing is concluded
+    assert isinstance(target, EmulatesPrepared)  # otherwise nothing is concluded
     made = target.emulate_prepared(model.graph, op, lambda name: read(name) if name == places else theirs[name])
     yield from _different(f"places of {op.source} {op.name}, input {number}", made, theirs[result], "in the reference")
 

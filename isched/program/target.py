@@ -115,8 +115,18 @@ class MovesOperands(Protocol):
 
 
 @runtime_checkable
-class Prepares(Protocol):
-    """A target that computes integer operators, and lookups by their results, in the main memory."""
+class EmulatesPrepared(Protocol):
+    """A target that computes operators on integers before and after the layers: how their results are judged."""
+
+    def emulate_prepared(
+        self, graph: Graph, op: Op, read: Callable[[str], npt.NDArray[np.generic]]
+    ) -> npt.NDArray[np.generic]:
+        """The values that the operator must have stored, computed slowly from its operands as stored."""
+
+
+@runtime_checkable
+class Prepares(EmulatesPrepared, Protocol):
+    """A target whose cores compute them, and lookups by their results, in the main memory."""
 
     def prepare(self, graph: Graph, op: Op, places: Mapping[str, int], chip: Chip) -> tuple[Instr, ...]:
         """Instructions of one core for one of the graph's prepared operators, all of them over after the last one;
@@ -127,11 +137,6 @@ class Prepares(Protocol):
     ) -> tuple[Instr, ...]:
         """Instructions of one core that bring some rows of the result of a `lookup` into the staging memory, for the
         operator `source`; after the last instruction all rows have landed."""
-
-    def emulate_prepared(
-        self, graph: Graph, op: Op, read: Callable[[str], npt.NDArray[np.generic]]
-    ) -> npt.NDArray[np.generic]:
-        """The values that the operator must have stored, computed slowly from its operands as stored."""
 
 
 @runtime_checkable

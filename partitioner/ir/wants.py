@@ -95,6 +95,9 @@ class Wants:
     words: bool = False
     """Operators on integers and lookups by them, also of rows of a table that overlap, are prepared in the main memory
     (`Graph.prepared`), else refused."""
+    gathers: bool = False
+    """Lookups by integers are operators `gather` among all others, which read the indices: next to `words`, which make
+    indices that are computed."""
     in_place: bool = False
     """Rows are written into inputs that are caches (`Graph.in_place`); needs `words`."""
     norms_of_lines: bool = False
@@ -110,6 +113,9 @@ class Wants:
     """A mask that only hides later keys is the attribute `first_sees` of `attend`."""
     whole_products: bool = False
     """Products of rows that a file flattens before and not after are products of what was flattened."""
+    attention_columns: bool = False
+    """`attend` reads q, k and v where they are ranges of columns of a value (`columns`, `size`), so that products of
+    one value by constants that only it reads become one."""
     full_operand: bool = False
     """One operand of an element-wise operator has the shape of the result."""
     longest_window: int = 0

@@ -42,7 +42,7 @@ class Arena:
         self._places = places
         self._numbers: dict[TensorPlacement | Data | int, int] = {}
         self._scratch: dict[int, int] = {}
-        names = (*graph.inputs, *graph.outputs)
+        names = (*graph.fed, *graph.results)
         self._bound = {places.written(name).offset_bytes: places.written(name) for name in reversed(names)}
         for name in names:
             self._number(places.written(name))
@@ -109,9 +109,9 @@ class Arena:
         role = "value"
         if placement.kind == "constant":
             role = "constant"
-        elif placement.kind != "probe" and placement.tensor in self._graph.inputs:
+        elif placement.kind != "probe" and placement.tensor in self._graph.fed:
             role = "input"
-        elif placement.kind != "probe" and placement.tensor in self._graph.outputs:
+        elif placement.kind != "probe" and placement.tensor in self._graph.results:
             role = "output"
         return LaunchTensor(
             name=printable(placement.tensor),

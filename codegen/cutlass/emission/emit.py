@@ -18,21 +18,22 @@ from hashlib import sha256
 
 from codegen.cutlass.emission.arena import Arena
 from codegen.cutlass.emission.binary_list import BINARY_LIST, binary_list
-from codegen.cutlass.emission.launch_list import launch_list_text, printable, read_launch_list
+from codegen.cutlass.emission.launch_list import OF_INTEGERS, launch_list_text, printable, read_launch_list
 from codegen.cutlass.emission.nvcc import Compiler, NvccError, find_nvcc
 from codegen.cutlass.emission.parameter_blocks import ParameterBlock, parameter_blocks
 from codegen.cutlass.families.registry import FAMILIES
+from codegen.cutlass.families.words.words import word_launches
 from codegen.cutlass.kernel.family import KernelWork
 from codegen.cutlass.kernel.launches import Address, Argument, ComputedLaunch, Data, Launch, LayerScratch, Source
 from codegen.cutlass.ptx import Module, PtxError, PtxKernel, parameters, parse
 from codegen.cutlass.runner import runner_files
-from codegen.cutlass.runner.runner import FORMAT, LaunchEntry, LaunchList, ModuleEntry
+from codegen.cutlass.runner.runner import FORMAT, MAX_NAME, LaunchEntry, LaunchList, ModuleEntry
 from codegen.target import ClusterFiles, TensorPlaces
 from hw_models.cache import Cache
 from hw_models.chip import Chip
 from hw_models.errors import TargetError
 from hw_models.routes import main_memory
-from partitioner.ir.graph import Constants, Graph
+from partitioner.ir.graph import Constants, Graph, Op
 from partitioner.ir.kernels import read_kernel
 from partitioner.ir.plan import Plan
 from partitioner.ir.steps import RunStep
@@ -78,10 +79,18 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class LaunchRequest:
-    """A launch and the group that it computes, by the user's name."""
+    """A launch and what it computes, by the user's name: a group, or an operator on integers."""
 
     group: str
     launch: Launch | ComputedLaunch
+    of_integers: bool = False
+
+    @property
+    def name(self) -> str:
+        """The name in a list of launches."""
+        if not self.of_integers:
+            return printable(self.group)
+        return OF_INTEGERS + printable(self.group)[: MAX_NAME - len(OF_INTEGERS)]
 
 
 def emit_launches(
@@ -152,7 +161,7 @@ def _entries(
                 if isinstance(argument, Address | LayerScratch | Data)
             ]
         yield LaunchEntry(
-            layer=printable(each.group),
+            layer=each.name,
             module=modules[launch.source],
             kernel=launch.kernel,
             grid=grid,
@@ -196,8 +205,19 @@ def _paths(source: Source) -> dict[str, str]:
 
 
 def plan_launches(plan: Plan, graph: Graph, constants: Constants, chip: Chip) -> tuple[LaunchRequest, ...]:
-    """The launches of a plan's steps, in order. Raises TargetError for kernels that no family makes."""
-    return tuple(_asked(plan, graph, constants, chip))
+    """The launches of operators on integers before the plan's steps, of these, in order, and of integers after them.
+    Raises TargetError for kernels that no family makes."""
+    return (
+        *_of_integers(graph, graph.prepared),
+        *_asked(plan, graph, constants, chip),
+        *_of_integers(graph, graph.concluded),
+    )
+
+
+def _of_integers(graph: Graph, ops: tuple[Op, ...]) -> Iterator[LaunchRequest]:
+    for op in ops:
+        for launch in word_launches(graph, op):
+            yield LaunchRequest(op.name, launch, of_integers=True)
 
 
 def _asked(plan: Plan, graph: Graph, constants: Constants, chip: Chip) -> Iterator[LaunchRequest]:

@@ -25,10 +25,14 @@ def launch_list_text(listed: LaunchList) -> bytes:
     return json.dumps(asdict(listed), indent=1, ensure_ascii=False).encode() + b"\n"
 
 
+OF_INTEGERS = "integers: "
+"""How the names of what is started before and after the groups of a plan begin."""
+
+
 def printable(name: str) -> str:
-    """A user's name in the form that a list of launches may hold: without control characters, and not too long. A
-    changed name ends in a hash of the original, so that different names stay different."""
-    plain = "".join(c if c.isprintable() else "?" for c in name)
+    """A user's name in the form that a list of launches may hold: without control characters, not too long, and no
+    other kind of name. A changed name ends in a hash of the original, so that different names stay different."""
+    plain = "".join(c if c.isprintable() else "?" for c in name).removeprefix(OF_INTEGERS)
     if plain == name and 0 < len(name) <= MAX_NAME:
         return name
     return f"{plain[: MAX_NAME - 13]}#{sha256(name.encode(errors='surrogatepass')).hexdigest()[:12]}"

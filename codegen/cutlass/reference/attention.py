@@ -57,8 +57,8 @@ class _OneHead:
 
     def __init__(self, asked: RuleInputs, item: int, group: int) -> None:
         self.asked, self.op = asked, asked.op
-        self.heads, groups = (int(self.op.number(name)) for name in ("heads", "groups"))
-        self.k, self.v = (_head(asked, position, item, group, groups) for position in (1, 2))
+        size, width = (_row_of_head(asked, position) for position in (1, 2))
+        self.k, self.v = (_head(asked, at, item, group, each) for at, each in ((1, size), (2, width)))
 
     @property
     def count(self) -> int:
@@ -79,7 +79,7 @@ class _OneHead:
     def _scores(self, rows: Points) -> Evaluated:
         """Scores of rows with all keys, [U, keys], minus infinity where a key is hidden."""
         asked, op, count = self.asked, self.op, self.count
-        q = _rows(asked, rows, self.heads)
+        q = _rows(asked, rows)
         sums = sums_of_products(
             q.at, self.k.at, np.repeat(np.arange(len(rows)), count), np.tile(np.arange(count), len(rows)),
             q.numbers.shape[1], None,
@@ -124,20 +124,36 @@ def _weighted(scores: Evaluated, v: Evaluated) -> Evaluated:
     return Evaluated(numbers, np.where(denominator > 0, error / np.where(denominator > 0, denominator, 1.0), np.inf))
 
 
-def _head(asked: RuleInputs, position: int, item: int, head: int, heads: int) -> Evaluated:
-    """Rows of a head of an operand, [rows, elements]."""
-    stored = asked.tensor(position)
+def _begin(asked: RuleInputs, position: int) -> int:
+    """The column at which the heads of an operand begin."""
+    return asked.op.ints("columns")[position] if "columns" in dict(asked.op.attributes) else 0
+
+
+def _row_of_head(asked: RuleInputs, position: int) -> int:
+    """Elements of a row of a head of an operand."""
+    op = asked.op
+    if position == len("qk"):
+        return asked.shape[-1] // int(op.number("heads"))
+    if "size" in dict(op.attributes):
+        return int(op.number("size"))
+    shape = asked.sampled.graph.by_name[op.inputs[position]].shape
+    apart = len(shape) == len(("item", "head", "row", "element"))
+    return shape[-1] if apart else shape[-1] // int(op.number("groups" if position else "heads"))
+
+
+def _head(asked: RuleInputs, position: int, item: int, head: int, width: int) -> Evaluated:
+    """Rows of a head of an operand, [rows, width]."""
+    stored, begin = asked.tensor(position), _begin(asked, position) + head * width
     if stored.values.ndim == len(("item", "head", "row", "element")):
         return stored.at(item, head)
-    width = stored.values.shape[-1] // heads
-    return stored.at(item, slice(None), slice(head * width, (head + 1) * width))
+    return stored.at(item, slice(None), slice(begin, begin + width))
 
 
-def _rows(asked: RuleInputs, rows: Points, heads: int) -> Evaluated:
+def _rows(asked: RuleInputs, rows: Points) -> Evaluated:
     """Rows (item, head, row) of q, [U, elements]."""
     item, head, row = rows.T
-    stored = asked.tensor()
+    stored, width = asked.tensor(), _row_of_head(asked, 0)
     if stored.values.ndim == len(("item", "head", "row", "element")):
         return stored.at(item, head, row)
-    width = stored.values.shape[-1] // heads
-    return stored.at(item[:, None], row[:, None], head[:, None] * width + np.arange(width))
+    columns = _begin(asked, 0) + head[:, None] * width + np.arange(width)
+    return stored.at(item[:, None], row[:, None], columns)

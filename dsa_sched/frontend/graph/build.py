@@ -27,7 +27,7 @@ from dsa_sched.frontend.graph.constant_losses import (
     masking_constants,
 )
 from dsa_sched.frontend.graph.layout import Axes, assign_layouts, channels_last, keeps_order, row_major
-from dsa_sched.frontend.graph.operator_stages import PlacedOperand, device_stages
+from dsa_sched.frontend.graph.operator_stages import PlacedOperand, device_stages, head_size
 from dsa_sched.frontend.network.network import Array, Network, Value
 from dsa_sched.frontend.network.operation import Operation, Operations
 from dsa_sched.frontend.network.terms import Term
@@ -330,8 +330,9 @@ class _Builder:
             case "attend":
                 each = (len(op.inputs) - 1) // op.integer("parts")
                 keys = sum(self.source.values[name].shape[-2] for name in op.inputs[1::each])
-                ends = (op.inputs[0], op.outputs[0])
-                self._row_major(op, keys * sum(prod(self.source.values[name].shape) for name in ends))
+                q, result = (self.source.values[name].shape for name in (op.inputs[0], op.outputs[0]))
+                columns = op.integer("heads") * head_size(op, q) + result[-1]
+                self._row_major(op, keys * prod(result[:-1]) * columns)
             case _:
                 self._agnostic(op)
 

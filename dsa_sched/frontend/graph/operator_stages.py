@@ -350,19 +350,22 @@ def _attention(inputs: Sequence[PlacedOperand], result: PlacedOperand) -> LoopNe
 
 def _attend(op: Operation, inputs: Sequence[PlacedOperand], result: PlacedOperand) -> LoopNest:
     """A row of q of the head of a column, and of each part of the keys all rows of k and v of the head that it shares,
-    and a row of the mask. q, k and v have heads side by side, or an axis of heads."""
+    and a row of the mask. q, k and v have heads side by side, or an axis of heads; where they are columns of other
+    values, all columns are read."""
     domain, writes = _plain(result)
     q, *others = inputs
     item, row, _ = writes.indices
     heads, groups, each = op.integer("heads"), op.integer("groups"), len(others) // op.integer("parts")
-    size, width = q.shape[-1] if len(q.shape) > len(domain) else q.shape[2] // heads, result.shape[2] // heads
+    size, width = head_size(op, q.shape), result.shape[2] // heads
+    of_columns = "columns" in dict(op.attributes)
     inner = (Axis("k", size, reduce=True), Axis("j", width, reduce=True))
     name, shared = domain[2].name, heads // groups * width
 
     def rows(operand: PlacedOperand, wanted: Index, columns: int, elements: int, inside: str) -> Access:
         """Rows of the head that `columns` of the result share."""
         if len(operand.shape) == len(domain):
-            return Access(operand.name, (item, wanted, Grouped(name, columns, elements, inside)))
+            own = Full() if of_columns else Grouped(name, columns, elements, inside)
+            return Access(operand.name, (item, wanted, own))
         return Access(operand.name, (item, Grouped(name, columns, 1), wanted, Linear(((inside, 1),))))
 
     def read(position: int, operand: PlacedOperand) -> Access:
@@ -375,6 +378,13 @@ def _attend(op: Operation, inputs: Sequence[PlacedOperand], result: PlacedOperan
         *(read(position, operand) for position, operand in enumerate(others)),
     ]
     return LoopNest("attend", (*domain, *inner), writes, tuple(reads))
+
+
+def head_size(op: Operation, shape: tuple[int, ...]) -> int:
+    """Elements of a row of a head of q, an operand of this shape."""
+    if "size" in dict(op.attributes):
+        return op.integer("size")
+    return shape[-1] if len(shape) > len(("item", "row", "column")) else shape[-1] // op.integer("heads")
 
 
 def _rotary(op: Operation, inputs: Sequence[PlacedOperand], result: PlacedOperand) -> LoopNest:

@@ -35,6 +35,7 @@ from dsa_sched.frontend.integers.words import (
     INT64,
     INTEGERS,
     MOST_WORDS,
+    WIDE,
     Unprepared,
     WordMaker,
     linear_places,
@@ -58,15 +59,17 @@ LATE = OF_NUMBERS | {"assign"}
 """Kinds of operators that read what the network computes."""
 
 
-def prepare(network: Network) -> Network:
+def prepare(network: Network, *, gathers: bool = False) -> Network:
     """The network without the nodes that integers alone decide, which are in its `prepared`, and without those between
-    computed numbers and integers that leave the network, which are in its `concluded`."""
+    computed numbers and integers that leave the network, which are in its `concluded`. With `gathers`, lookups stay in
+    the network, and read prepared indices; so do integers that are nothing but indices of lookups."""
     integers, leaving = _integers(network), _leaving(network)
+    integers = frozenset(name for name in integers if not (gathers and _only_looks_up(network, name)))
     written = tuple(node.outputs[0] for node in network.nodes if node.op_type == ASSIGN)
     if not integers and not leaving and not written:
         return network
     words = WordMaker(network, integers, RULES, _chosen(network, leaving))
-    maker = _Border(network, words, _depending_on(network, words.chosen))
+    maker = _Border(network, words, _depending_on(network, words.chosen), gathers=gathers)
     nodes = [node for node in network.nodes if not maker.takes(node)]
     answers = (*(name for name in leaving if maker.leaves(name)), *written)
     needed = _needed(network, answers)
@@ -112,6 +115,13 @@ def _integers(network: Network) -> frozenset[str]:
     return frozenset(
         name for name in network.inputs if network.values[name].dtype in INTEGERS and name not in network.numbers
     )
+
+
+def _only_looks_up(network: Network, name: str) -> bool:
+    """Whether a value is nothing but the index of lookups."""
+    readers = network.readers.get(name, ())
+    alone = all(node.op_type == "Gather" and node.inputs[0] != name for node in readers)
+    return bool(readers) and alone and network.values[name].dtype in WIDE and name not in network.outputs
 
 
 def _leaving(network: Network) -> tuple[str, ...]:
@@ -235,7 +245,8 @@ def counts_up(constant: npt.NDArray[np.generic], columns: int) -> bool:
 class _Border:
     """Border between integers and network. `late`: values for which no node may be prepared, because they depend on
     computed numbers; `entered`: the name under which a truth value enters the network; `left`: nodes on truth values
-    that stay; `results`: values that the network reads; `instead`: nodes that replace one, by its name.
+    that stay; `results`: values that the network reads; `instead`: nodes that replace one, by its name; `indices`: by
+    the name of an index, its words as the network reads them. With `gathers`, lookups stay in the network.
     """
 
     network: Network
@@ -245,6 +256,8 @@ class _Border:
     left: set[str] = field(default_factory=set)
     results: set[str] = field(default_factory=set)
     instead: dict[str, tuple[Node, ...]] = field(default_factory=dict)
+    indices: dict[str, str] = field(default_factory=dict)
+    gathers: bool = False
 
     def takes(self, node: Node) -> bool:
         """A node that makes numbers of integers: prepared where it can be."""
@@ -272,6 +285,9 @@ class _Border:
                 return False  # the network's own
             self._result(node, "number", (self.words.word(node.inputs[0]),))
             return True
+        if self.gathers and node.op_type == "Gather" and node.input(1) in self.words.able:
+            self.instead[node.name] = (replace(node, inputs=(node.inputs[0], self._index(node))),)
+            return True
         if node.op_type in GATHERS and node.input(1) in self.words.able and node.inputs[0] in self.network.constants:
             rows, index = self.words.rows(node)
             self._result(node, "lookup", (node.inputs[0], index), {"rows": rows})
@@ -283,6 +299,16 @@ class _Border:
             self._one_hot(node)
             return True
         return False
+
+    def _index(self, node: Node) -> str:
+        """The index of a lookup as an input of the network that is left."""
+        name, words = node.inputs[1], self.words
+        if name not in self.indices:
+            word, shape = words.word(name), words.shape(name)
+            made = word in words.values and word not in words.constants and words.shape(word) == shape
+            self.indices[name] = word if made else words.function(node, "copy", (word,), shape)
+            self.results.add(self.indices[name])
+        return self.indices[name]
 
     def _assigned(self, node: Node) -> None:
         """Rows of the second operand at places of the first, which has `regions` of `rows` rows each; a region takes

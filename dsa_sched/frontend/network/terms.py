@@ -9,13 +9,14 @@ machine code differ from what their terms give. Terms share their parts; none is
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 Kind = Literal[
     "file", "number", "triangle", "target",
     "add", "subtract", "multiply", "divide", "root", "sum", "rounded", "least", "product",
-    "reshape", "transpose", "broadcast", "take", "pad",
+    "reshape", "transpose", "broadcast", "take", "pad", "join",
 ]  # fmt: skip
 
 SIGNS = {"add": "+", "subtract": "-", "multiply": "*", "divide": "/"}
@@ -28,7 +29,7 @@ class Term:
 
     `file` is the value of that name in the file, `target` the target's own table of a function, `number` one number of
     an operator's definition or attribute; `rounded` is to the type `name`, `take` puts rows in an order, `pad` appends
-    this many zeros to the elements of each axis.
+    this many zeros to the elements of each axis, `join` puts arrays one after the other along an axis.
     """
 
     kind: Kind
@@ -79,6 +80,11 @@ class Term:
     def pad(self, *counts: int) -> Term:
         return Term("pad", (self,), counts)
 
+    @staticmethod
+    def joined(parts: Sequence[Term], axis: int) -> Term:
+        """Arrays one after the other along an axis."""
+        return Term("join", tuple(parts), (axis,))
+
     def __str__(self) -> str:
         text = _text(self, LONGEST_TEXT)
         return text if len(text) <= LONGEST_TEXT else text[: LONGEST_TEXT - 3] + "..."
@@ -103,8 +109,8 @@ def _text(term: Term, room: int) -> str:
             return f"{term.name}({inner})"
         case kind, [inner]:
             return f"{kind}({inner})"
-        case kind, [left, right]:
-            return f"{kind}({left}, {right})"
+        case kind, parts:
+            return f"{kind}({', '.join(parts)})"
     raise AssertionError(term.kind)
 
 

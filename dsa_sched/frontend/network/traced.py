@@ -68,6 +68,13 @@ class TracedArray:
         pads = (*(0,) * (axis + 1), step - 1, *(0,) * len(after))
         return self.reshape(*before, extent, 1, *after).pad(*pads).reshape(*before, extent * step, *after)
 
+    @classmethod
+    def joined(cls, parts: Sequence[TracedArray], axis: int) -> TracedArray:
+        """Arrays one after the other along an axis."""
+        return cls(
+            np.concatenate([part.array for part in parts], axis), Term.joined([part.term for part in parts], axis)
+        )
+
     def sum(self, axes: Shape) -> TracedArray:
         return TracedArray(np.asarray(self.float64.sum(axis=axes)), self.term.sum(axes))
 

@@ -26,6 +26,7 @@ from dsa_sched.frontend.network.traced import TracedArray
 from dsa_sched.frontend.patterns.patterns import find_patterns
 from dsa_sched.frontend.ranges.rules import keep_ranges
 from dsa_sched.frontend.rewrites.gains import MEAN, VARIANCE, move_gains
+from dsa_sched.frontend.rewrites.joined_products import join_products
 from dsa_sched.frontend.rewrites.masks import replace_masks, without_guards
 from dsa_sched.frontend.rewrites.norm_gains import move_norm_gains
 from dsa_sched.frontend.rewrites.product_rows import unflatten_products
@@ -62,6 +63,7 @@ def simplify(network: Network, wants: Wants) -> Network:
     network = unflatten_products(unify_reshapes(network)).pruned() if wants.whole_products else network
     for apply in PASSES:
         network = apply(network).pruned()
+    network = join_products(network).pruned() if wants.attention_columns else network
     origins = {name: origin for name, origin in network.origins.items() if origin.name in of_file}
     return replace(network, origins=origins)
 

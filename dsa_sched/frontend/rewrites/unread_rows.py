@@ -57,13 +57,13 @@ def _parts(network: Network) -> tuple[dict[str, NetworkPart], dict[str, Wanted]]
         if part is not None and operands is not None:
             parts[node.outputs[0]], wanted[node.name] = part, operands
         else:
-            operands = tuple(None if position else _taken(network, node) for position in range(len(node.inputs)))
+            operands = tuple(None if position else passed_part(network, node) for position in range(len(node.inputs)))
         for name, each in zip(node.inputs, operands, strict=True):
             needs.setdefault(name, set()).add(each)
     return parts, wanted
 
 
-def _taken(network: Network, node: Node) -> NetworkPart | None:
+def passed_part(network: Network, node: Node) -> NetworkPart | None:
     """Part of its first operand that a Slice or Gather passes on; None for others, and where it is not one span of
     one axis after the first.
     """

@@ -193,10 +193,13 @@ def normalise(writer: Writer, node: Node) -> None:
 
 
 def attend(writer: Writer, node: Node) -> None:
-    """Our own as well, of attention with heads side by side. With `first_sees`, row i sees so many keys and i more."""
-    attributes = {name: node.integer(name, 1) for name in ("heads", "groups", "parts")}
+    """Our own as well, of attention with heads side by side. With `first_sees`, row i sees so many keys and i more;
+    with `columns`, heads of q, k and v with `size` elements in a row of q begin at these columns of the operands."""
+    attributes: dict[str, Attribute] = {name: node.integer(name, 1) for name in ("heads", "groups", "parts")}
     if first_sees := node.integer("first_sees", 0):
         attributes["first_sees"] = first_sees
+    if columns := node.integers("columns", ()):
+        attributes |= {"columns": columns, "size": node.integer("size", 0)}
     writer.add(node, "attend", {**attributes, "scale": node.number("scale", 1.0)}, inputs=node.inputs)
 
 

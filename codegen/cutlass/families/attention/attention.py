@@ -70,9 +70,7 @@ class _Attention:
         chain = chain_of(work.graph, ops, work.anchor.outputs[0])
         arguments: tuple[Argument, ...] = (
             Address(work.output, written=True),
-            Address(problem.q.name),
-            Address(problem.k.name),
-            Address(problem.v.name),
+            *(Address(each.name, plus_bytes=2 * each.begin) for each in (problem.q, problem.k, problem.v)),
             Address(problem.mask.name) if problem.mask else 0,
             problem.rows,
             problem.keys,

@@ -1,6 +1,8 @@
 """Operands of the operator `attend`: where heads and rows of q, k, v and masks lie.
 
 (item, row, column), heads side by side     (item, head, row, element), heads apart     --> steps in elements
+
+Heads side by side may begin at any column: q, k and v may be columns of one tensor.
 """
 
 from __future__ import annotations
@@ -11,19 +13,22 @@ from math import prod
 from codegen.cutlass.kernel.epilogues import broadcast_strides
 from partitioner.ir.graph import Graph, Op
 
+SIDE_BY_SIDE = len(("item", "row", "column"))
+
 
 @dataclass(frozen=True, slots=True)
 class HeadsOperand:
-    """A tensor, elements in a row of a head, and elements from one item, head and row to the next."""
+    """A tensor, elements in a row of a head, elements from one item, head and row to the next, and before the first."""
 
     name: str
     width: int
     steps: tuple[int, int, int]
+    begin: int = 0
 
     @property
     def by_eight(self) -> bool:
         """Whether each row of a head begins at a multiple of eight elements and is one long."""
-        return not any(number % 8 for number in (self.width, *self.steps))
+        return not any(number % 8 for number in (self.width, self.begin, *self.steps))
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,16 +81,20 @@ def attention_of(graph: Graph, op: Op) -> AttentionProblem | None:
     items, rows, _ = graph.by_name[op.outputs[0]].shape
     q, k, v, *masks = op.inputs
     keys = graph.by_name[k].shape[-2]
-    sees = int(op.number("first_sees")) if "first_sees" in dict(op.attributes) else 0
+    given = dict(op.attributes)
+    sees = int(op.number("first_sees")) if "first_sees" in given else 0
+    begins = op.ints("columns") if "columns" in given else (0, 0, 0)
+    width = graph.by_name[op.outputs[0]].shape[-1] // heads
+    size = int(op.number("size")) if "size" in given else 0
     return AttentionProblem(
         items,
         rows,
         keys,
         heads,
         heads // groups,
-        _operand(graph, q, heads),
-        _operand(graph, k, groups),
-        _operand(graph, v, groups),
+        _operand(graph, q, size or _row_of_head(graph, q, heads), begins[0]),
+        _operand(graph, k, size or _row_of_head(graph, k, groups), begins[1]),
+        _operand(graph, v, width, begins[2]),
         _mask(graph, masks[0], (items, heads, rows, keys)) if masks else None,
         op.number("scale"),
         sees,
@@ -97,10 +106,15 @@ def _mask(graph: Graph, name: str, scores: tuple[int, int, int, int]) -> HeadsOp
     return HeadsOperand(name, scores[-1], (item, head, row))
 
 
-def _operand(graph: Graph, name: str, heads: int) -> HeadsOperand:
+def _row_of_head(graph: Graph, name: str, heads: int) -> int:
+    """Elements of a row of a head, of an operand that has nothing but these heads."""
+    shape = graph.by_name[name].shape
+    return shape[-1] // heads if len(shape) == SIDE_BY_SIDE else shape[-1]
+
+
+def _operand(graph: Graph, name: str, width: int, begin: int) -> HeadsOperand:
     """q, k or v, with heads side by side or apart."""
     shape = graph.by_name[name].shape
-    if len(shape) == len(("item", "row", "column")):
-        width = shape[-1] // heads
-        return HeadsOperand(name, width, (prod(shape[1:]), width, shape[-1]))
-    return HeadsOperand(name, shape[-1], (prod(shape[1:]), prod(shape[2:]), shape[-1]))
+    if len(shape) == SIDE_BY_SIDE:
+        return HeadsOperand(name, width, (prod(shape[1:]), width, shape[-1]), begin)
+    return HeadsOperand(name, width, (prod(shape[1:]), prod(shape[2:]), shape[-1]))

@@ -20,7 +20,8 @@ __all__ = ["Heads", "attention_model", "drawn_heads"]
 class Heads:
     """`groups` heads of k and v; elements of a row of q and k (`size`) and of v (`width`, 0 for the same). `mask` is
     the shape of a constant one, () for none, of numbers or of truth values that leave each row something (`truth`).
-    `after` follows, with another map that is added."""
+    `after` follows, with another map that is added. q, k and v are inputs or, of heads side by side, made: "products"
+    of an input, q of another one where it has other rows, or "pieces" of one value."""
 
     items: int
     heads: int
@@ -35,6 +36,7 @@ class Heads:
     truth: bool = False
     scale: float | None = None
     after: str = ""
+    made: str = ""
 
 
 def attention_model(case: Heads, seed: int = 0) -> onnx.ModelProto:
@@ -45,7 +47,7 @@ def attention_model(case: Heads, seed: int = 0) -> onnx.ModelProto:
         shape = (heads, rows, elements) if case.apart else (rows, heads * elements)
         return b.input(case.items, *shape)
 
-    operands = [
+    operands = _made(b, case, width) or [
         given(case.heads, case.rows, case.size),
         given(case.groups, case.keys, case.size),
         given(case.groups, case.keys, width),
@@ -66,6 +68,23 @@ def attention_model(case: Heads, seed: int = 0) -> onnx.ModelProto:
         joined = (case.heads, case.rows, width) if case.apart else (case.rows, case.heads * width)
         y = b.node(case.after, b.node("Add", y, b.input(case.items, *joined)))
     return b.model(y)
+
+
+def _made(b: ModelBuilder, case: Heads, width: int) -> list[str]:
+    """q, k and v as a network makes them; none where they are inputs."""
+    widths = (case.heads * case.size, case.groups * case.size, case.groups * width)
+    if case.made == "pieces":
+        whole = b.node("Relu", b.input(case.items, case.keys, sum(widths)))
+        pieces = ["q", "k", "v"]
+        b.node("Split", whole, b.integers(*widths), outputs=pieces, axis=2)
+        return pieces
+    if not case.made:
+        return []
+    depth = 24
+    x = b.input(case.items, case.keys, depth)
+    of_q = x if case.rows == case.keys else b.input(case.items, case.rows, depth)
+    made = [b.node("MatMul", of, b.weights(depth, columns)) for of, columns in zip((of_q, x, x), widths, strict=True)]
+    return [made[0], *(b.node("Add", y, b.weights(columns)) for y, columns in zip(made[1:], widths[1:], strict=True))]
 
 
 def drawn_heads(seed: int) -> Heads:
