@@ -16,6 +16,7 @@ from codegen.cutlass.families.fused.inverted_residual import INVERTED_RESIDUAL
 from codegen.cutlass.families.fused.product_pair import PRODUCT_PAIR
 from codegen.cutlass.families.lines.lines import LINE_FAMILY
 from codegen.cutlass.families.maps.concat import CONCAT
+from codegen.cutlass.families.maps.depthwise import DEPTHWISE
 from codegen.cutlass.families.maps.direct_convolution import DIRECT_CONVOLUTION
 from codegen.cutlass.families.maps.gather import GATHER
 from codegen.cutlass.families.maps.lrn import LRN
@@ -52,6 +53,7 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
             LINE_FAMILY,
             MapFamily("pointwise", ELEMENTWISE, elementwise=True),
             MapFamily("window", WINDOWS, moved=window_bytes, operations=taps),
+            DEPTHWISE,
             DIRECT_CONVOLUTION,
             LRN,
             CONCAT,

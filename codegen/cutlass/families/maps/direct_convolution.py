@@ -1,4 +1,5 @@
-"""Convolutions summed by the threads themselves: depthwise ones, and those that CUTLASS's kernels do not take.
+"""Convolutions summed by the threads themselves: grouped ones, and those that CUTLASS's kernels do not take. Depthwise
+ones of eights of channels along one or two axes have a family of their own (`depthwise.py`).
 
     own      as many groups as channels and filters: eight products side by side   n y x c: sum in[.., c] w[tap, c]
     shared   neighbouring filters read one channel after the other, together
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from codegen.cutlass.families.maps.depthwise import depthwise_problem
 from codegen.cutlass.families.maps.maps import Anchor, MapFamily
 from codegen.cutlass.families.maps.windows import WINDOW, over_taps, window_numbers
 from codegen.cutlass.families.matrix.convolution import CONVOLUTION
@@ -103,7 +105,11 @@ def _anchor(work: KernelWork, width: int, constants: Constants) -> tuple[Anchor,
 
 def _takes(work: KernelWork) -> bool:
     """Whether the convolution has several groups, for each of which CUTLASS's kernels need a launch, or is one that
-    they do not compute."""
+    they do not compute; the family of depthwise ones computes some of them better."""
+    return depthwise_problem(work) is None and _of_groups(work)
+
+
+def _of_groups(work: KernelWork) -> bool:
     return int(work.anchor.number("groups")) > 1 or not CONVOLUTION.offers(work)
 
 

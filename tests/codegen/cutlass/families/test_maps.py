@@ -125,8 +125,8 @@ def _convolutions(b: Branches) -> dict[str, tuple[str, int]]:
         return b.node("Conv", image, *operands, **attributes)
 
     return {
-        conv(x, 16, 1, 3, 3, group=16, pads=[1, 0, 2, 1], strides=[2, 1]): ("direct_conv", 10),
-        conv(x, 16, 1, 3, 2, group=16, bias=False, dilations=[2, 3]): ("direct_conv", 6),
+        conv(x, 16, 1, 3, 3, group=16, pads=[1, 0, 2, 1], strides=[2, 1]): ("depthwise", 10),
+        conv(x, 16, 1, 3, 2, group=16, bias=False, dilations=[2, 3]): ("depthwise", 6),
         conv(y, 6, 1, 3, 3, group=6, pads=[1, 1, 1, 1]): ("direct_conv", 10),
         conv(x, 32, 1, 3, 3, group=16, strides=[1, 2]): ("direct_conv", 10),
         conv(y, 18, 1, 2, 2, group=6, bias=False): ("direct_conv", 4),
@@ -136,7 +136,7 @@ def _convolutions(b: Branches) -> dict[str, tuple[str, int]]:
         conv(x, 1, 16, 3, 3, pads=[1, 1, 1, 1]): ("direct_conv", 145),
         conv(y, 1, 6, 1, 1, bias=False): ("direct_conv", 6),
         conv(line, 1, 8, 3, pads=[2, 1], dilations=[2]): ("direct_conv", 25),
-        conv(line, 8, 1, 5, group=8, strides=[2]): ("direct_conv", 6),
+        conv(line, 8, 1, 5, group=8, strides=[2]): ("depthwise", 6),
         conv(cube, 16, 8, 2, 3, 2, pads=[1, 1, 0, 0, 1, 1], strides=[2, 1, 1]): ("direct_conv", 97),
         conv(cube, 8, 1, 3, 3, 3, group=8, pads=[1] * 6): ("direct_conv", 28),
     }
