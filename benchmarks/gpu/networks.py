@@ -28,9 +28,19 @@ NETWORKS = ("resnet50", "mobilenet_v2", "resnet18_tailor", "squeezenet", "incept
 WORDS: Mapping[str, tuple[int, tuple[str, ...]]] = {
     "gpt2": (512, ("input_ids",)),
     "gpt2-mini": (16, ("input_ids",)),
+    "bert_base": (128, ("input_ids", "attention_mask", "token_type_ids")),
 }
 """Networks of the zoo that read texts: how many words of each, and the inputs."""
-LARGE_NETWORKS = ("vit_b16", "swin_t", "whisper_encoder", "convnext_t", "efficientnet_b0", "conformer_m", "gpt2")
+LARGE_NETWORKS = (
+    "vit_b16",
+    "swin_t",
+    "whisper_encoder",
+    "convnext_t",
+    "efficientnet_b0",
+    "conformer_m",
+    "gpt2",
+    "bert_base",
+)
 """Measured at `LARGE_BATCHES`."""
 BATCHES = (1, 8, 32, 128)
 LARGE_BATCHES = (1, 8, 32)
