@@ -58,7 +58,7 @@ CHIPS: Final = ("a100", "h200")
 BATCH: Final = 2
 PLACES: Final = 4
 """Of each change in each kernel: they are unrolled, and most places are like others."""
-STUDIED_TILES: Final = ("64x32", "128x256")
+STUDIED_TILES: Final = ("64x32", "256x128")
 """Of single layers by wgmma: groups of warps that take turns, and that share a tile."""
 FARTHER: Final = 7
 """Pixels, or rows, that the second map has more along each axis."""
@@ -136,9 +136,9 @@ EQUIVALENT: Final[dict[str, str]] = {
 def cases(word: str = "") -> Iterator[Studied]:
     """Of each block and template the first candidate, on the first chip for which there is one, where the name has the
     word."""
-    opened = [(chip, gpu_target(target_of(chip), chip)) for chip in map(_by_floors, CHIPS)]
     for block in (*SMALL_BLOCKS, *SMALL_ATTENTIONS, *SMALL_LAYERS):
-        seen = set[object]()
+        seen, cores = set[object](), 1 if block in SMALL_LAYERS else None
+        opened = [(chip, gpu_target(target_of(chip), chip)) for chip in (_by_floors(name, cores) for name in CHIPS)]
         for chip, target in opened:
             model = _model(block, chip, target)
             context = GraphContext(model.graph, model.constants, chip, target)
@@ -165,10 +165,12 @@ def _offers(block: Block | Products | Attention, context: KernelContext) -> Iter
             yield Offer(layers, kernel)
 
 
-def _by_floors(name: str) -> Chip:
-    """The chip without what was measured on it, so that no instruction is too slow for small maps to be offered."""
+def _by_floors(name: str, cores: int | None = None) -> Chip:
+    """The chip without what was measured on it, so that no instruction is too slow for small maps to be offered; of
+    `cores` cores, on which blocks go through many tiles."""
     chip = load_chip(name)
-    return chip.model_copy(update={"simt": chip.simt.model_copy(update={"kernels": ()})})
+    simt = chip.simt.model_copy(update={"kernels": ()})
+    return chip.model_copy(update={"simt": simt, "cores_per_cluster": cores or chip.cores_per_cluster})
 
 
 def _model(block: Block | Products | Attention, chip: Chip, target: GroupTarget) -> Model:

@@ -130,8 +130,8 @@ SMALL_ATTENTIONS = (
 """Attention for the executor: more than one block of keys, rows and keys that are ragged, padded elements of a head."""
 
 SMALL_LAYERS = (
-    Block("small_window", 72, 9, (Conv(72, 3, end=""),), True, "Relu"),
-    Block("small_pixels", 136, 10, (Conv(40, end="Relu"),)),
+    Block("small_window", 136, 9, (Conv(136, 3, end=""),), True, "Relu"),
+    Block("small_pixels", 136, 10, (Conv(136, end="Relu"),)),
 )
 """Single layers for the executor: ragged tiles, channels that are no whole steps, more steps than stages."""
 
