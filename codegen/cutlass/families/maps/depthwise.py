@@ -187,7 +187,7 @@ class DepthwiseFamily:
         chain = chain_of(work.graph, ops[1:], op.outputs[0])
         name = "_".join(dict.fromkeys((self.name, *(each.kind for each in ops))))[:100]
         text = (
-            source_text("common.cuh", "guarded_loads.cuh")
+            source_text("common.cuh", "wide_access.cuh")
             + _head(problem, int(strip), len(work.shape(op.outputs[0])))
             + filled(
                 "depthwise.cu",
