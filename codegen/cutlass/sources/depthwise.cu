@@ -69,6 +69,6 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     float(&v)[V] = sum[s];
     const int at[RANK] = {@AT@};
     @EPILOGUE@
-    store<V>(y + ((size_t(image) * OUT_HEIGHT + row) * OUT_WIDTH + column) * CHANNELS + channel, v);
+    store_whole(y + ((size_t(image) * OUT_HEIGHT + row) * OUT_WIDTH + column) * CHANNELS + channel, v);
   }
 }

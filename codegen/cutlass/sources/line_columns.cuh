@@ -32,8 +32,15 @@ struct Team {
       const int x = threadIdx.x % ACROSS;
       if (threadIdx.x % 32 < ACROSS) EACH parts[threadIdx.x / 32][k][x] = result[k];
       __syncthreads();
+      if (threadIdx.x < V * ACROSS) {
+        float* const part = &parts[0][0][0] + threadIdx.x;
+        float all = part[0];
+#pragma unroll
+        for (int i = 1; i < WARPS; ++i) all = join(all, part[i * (V * ACROSS)]);
+        part[0] = all;
+      }
+      __syncthreads();
       EACH result[k] = parts[0][k][x];
-      for (int i = 1; i < WARPS; ++i) EACH result[k] = join(result[k], parts[i][k][x]);
       __syncthreads();
     }
   }

@@ -1,7 +1,7 @@
 """Kernels over whole lines: softmax, norms, reductions along axes, and pools whose window is the whole map.
 
     elements of a line are neighbours in memory (softmax of the last axis)    8 or 32 threads per line, or a block
-    lines lie across memory (a mean over the pixels, NHWC)                    8 channels per thread; 1, 8 or 32 of them
+    lines lie across memory (a mean over the pixels, NHWC)                    8 channels per thread; 1 to 512 of them
 
 The threads that share a line are a team; in a step, each of them reads up to 8 neighbours. A line that takes more than
 one pass is held in registers where it is short enough.
@@ -27,6 +27,9 @@ BLOCK, WARP, FLOAT = 256, 32, 4
 ROW_TEAMS: tuple[int, ...] = (8, 32, 128, 512)
 COLUMN_TEAMS: tuple[int, ...] = (1, 8, 32)
 """Threads per line that lies across memory: a block works on 256, 32 or 8 sets of neighbouring lines at a time."""
+LONG_COLUMN_TEAMS: Mapping[int, int] = {128: 4, 256: 4, 512: 2}
+"""Threads per line that lies across memory, is read once and has as many steps: sets of neighbouring lines of a block.
+Two sets are 32 bytes, below which what is fetched would be in part of other blocks' lines."""
 MOST_HELD = 32
 """Largest number of elements that a thread holds."""
 
@@ -62,6 +65,8 @@ class _Problem:
         choices = ROW_TEAMS if self.shape.rows else COLUMN_TEAMS
         steps, _ = self.shape.counts(self.vector)
         offered = [team for team in choices if team < 2 * steps or team == min(choices)]
+        if not self.shape.rows and self.operator.passes == 1:
+            offered += [team for team in LONG_COLUMN_TEAMS if team <= steps]
         return tuple(sorted(offered, key=self._order))
 
     def _order(self, team: int) -> tuple[bool, int, int]:
@@ -73,9 +78,15 @@ class _Problem:
         again = self.operator.passes > 1 and not self.held(team)
         return again, -min(count * min(team, steps), room), self.blocks(team) * self.warp_steps(team)
 
+    def threads(self, team: int) -> int:
+        """Threads of a block."""
+        if team <= WARP:
+            return BLOCK
+        return team if self.shape.rows else team * LONG_COLUMN_TEAMS[team]
+
     def blocks(self, team: int) -> int:
         _, count = self.shape.counts(self.vector)
-        return -(-count // (threads(team) // team))
+        return -(-count // (self.threads(team) // team))
 
     def steps(self, team: int) -> int:
         """Steps of the busiest thread."""
@@ -85,13 +96,16 @@ class _Problem:
     def warp_steps(self, team: int) -> int:
         """Steps of all working warps of a block."""
         steps, count = self.shape.counts(self.vector)
-        here = min(count, threads(team) // team)
-        together = min(team, WARP) if self.shape.rows else max(1, WARP * team // threads(team))
+        here = min(count, self.threads(team) // team)
+        together = min(team, WARP) if self.shape.rows else max(1, WARP * team // self.threads(team))
         return -(-steps // together) * -(-here // (WARP // together))
 
     def shared_bytes(self, team: int) -> int:
         """Bytes in which the warps of a block leave their partial results of the same lines."""
-        warps, of_lines = threads(team) // WARP, 1 if self.shape.rows else self.vector * (threads(team) // team)
+        warps, of_lines = (
+            self.threads(team) // WARP,
+            1 if self.shape.rows else self.vector * (self.threads(team) // team),
+        )
         return FLOAT * warps * of_lines if team > (WARP if self.shape.rows else 1) else 0
 
     def held(self, team: int) -> int:
@@ -100,11 +114,6 @@ class _Problem:
         if self.operator.passes == 1 or steps * self.vector > MOST_HELD:
             return 0
         return 1 << (steps - 1).bit_length()
-
-
-def threads(team: int) -> int:
-    """Threads of a block."""
-    return BLOCK if team <= WARP else team
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +142,7 @@ class LineFamily:
         return Kernel(
             self.name,
             (("threads", team), ("vector", problem.vector)),
-            resources=(("shared_bytes", problem.shared_bytes(team)), ("threads", threads(team))),
+            resources=(("shared_bytes", problem.shared_bytes(team)), ("threads", problem.threads(team))),
             launch_seconds=launch_seconds(chip),
             floors=(
                 main_floor(chip, stored_bytes(work)),
@@ -171,7 +180,7 @@ class LineFamily:
             dims(work.shape(work.output)),
             *chain.arguments,
         )
-        grid, block = (problem.blocks(team), 1, 1), (threads(team), 1, 1)
+        grid, block = (problem.blocks(team), 1, 1), (problem.threads(team), 1, 1)
         return (Launch(Source(name, text), name, grid, block, arguments),)
 
 
@@ -181,7 +190,7 @@ def _head(problem: _Problem, team: int) -> str:
     numbers = {
         "RANK": len(problem.work.shape(problem.work.output)),
         "V": problem.vector,
-        "THREADS": threads(team),
+        "THREADS": problem.threads(team),
         "T": team,
         "HELD": problem.held(team),
         "KEPT": len(shape.kept),

@@ -4,7 +4,7 @@
 
 The source has the layer's extents as constants (`sources/depthwise.cu`), so a shape has a kernel of its own, which all
 numbers of images share. Long strips save loads and conversions, short ones leave more threads; where the main memory
-binds all of them, the one is taken that needs the CUDA cores least.
+binds all of them, the one is taken that puts most cores to work, then the one that needs the CUDA cores least.
 """
 
 from __future__ import annotations
@@ -158,6 +158,7 @@ class DepthwiseFamily:
         problem = depthwise_problem(work)
         if problem is None:
             return ()
+        cores = work.chip.cores_per_cluster
         made = ((strip, _lanes(work, problem, strip)) for strip in problem.strips)
         return tuple(
             Kernel(
@@ -172,7 +173,7 @@ class DepthwiseFamily:
                 ),
                 blocks=(problem.blocks(strip),),
             )
-            for strip, lanes in sorted(made, key=lambda each: (each[1].seconds, each[0]))
+            for strip, lanes in sorted(made, key=lambda each: (-min(cores, problem.blocks(each[0])), each[1].seconds))
         )
 
     def launches(self, work: KernelWork, parameters: Parameters, constants: Constants) -> tuple[Launch, ...]:
@@ -186,7 +187,7 @@ class DepthwiseFamily:
         chain = chain_of(work.graph, ops[1:], op.outputs[0])
         name = "_".join(dict.fromkeys((self.name, *(each.kind for each in ops))))[:100]
         text = (
-            source_text("common.cuh", "guarded_loads.cuh")
+            source_text("common.cuh", "wide_access.cuh")
             + _head(problem, int(strip), len(work.shape(op.outputs[0])))
             + filled(
                 "depthwise.cu",

@@ -147,6 +147,7 @@ LONG_CASES: dict[str, Case] = {
 TEAM_CASES: dict[str, Case] = {
     "rows": norm("LayerNormalization", (9, 4400)),
     "columns": softmax((2, 37, 80), 1),
+    "long columns": reduced("ReduceMean", (2, 1100, 24), 1),
 }
 """For which every number of threads is offered."""
 
