@@ -35,6 +35,7 @@ WANTS = Wants(
     attention_width=WIDEST_HEAD,
     attention_by_place=True,
     attention_columns=True,
+    products_by_row=True,
     words=True,
     gathers=True,
 )

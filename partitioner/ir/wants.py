@@ -114,6 +114,8 @@ class Wants:
     attention_columns: bool = False
     """`attend` reads q, k and v where they are ranges of columns of a value (`columns`, `size`), so that products of
     one value by constants that only it reads become one."""
+    products_by_row: bool = False
+    """A product by a constant matrix has the axes of the value that it reads, without reshapes around it."""
     full_operand: bool = False
     """One operand of an element-wise operator has the shape of the result."""
     longest_window: int = 0
