@@ -34,8 +34,8 @@ WANTS = Wants(
     "outputs_first",
     attention_width=WIDEST_HEAD,
     attention_by_place=True,
-    whole_products=True,
     attention_columns=True,
+    products_by_row=True,
     words=True,
     gathers=True,
 )

@@ -111,11 +111,11 @@ class Wants:
     """Largest number of elements of keys, and of values, of such heads; 0 for any number."""
     attention_by_place: bool = False
     """A mask that only hides later keys is the attribute `first_sees` of `attend`."""
-    whole_products: bool = False
-    """Products of rows that a file flattens before and not after are products of what was flattened."""
     attention_columns: bool = False
     """`attend` reads q, k and v where they are ranges of columns of a value (`columns`, `size`), so that products of
     one value by constants that only it reads become one."""
+    products_by_row: bool = False
+    """A product by a constant matrix has the axes of the value that it reads, without reshapes around it."""
     full_operand: bool = False
     """One operand of an element-wise operator has the shape of the result."""
     longest_window: int = 0

@@ -29,7 +29,7 @@ from dsa_sched.frontend.rewrites.gains import MEAN, VARIANCE, move_gains
 from dsa_sched.frontend.rewrites.joined_products import join_products
 from dsa_sched.frontend.rewrites.masks import replace_masks, without_guards
 from dsa_sched.frontend.rewrites.norm_gains import move_norm_gains
-from dsa_sched.frontend.rewrites.product_rows import unflatten_products
+from dsa_sched.frontend.rewrites.product_axes import with_axes_of_operands
 from dsa_sched.frontend.rewrites.unread_rows import without_unread_rows
 from partitioner.ir.operators import Trait, onnx_names
 from partitioner.ir.wants import Rounding, Wants
@@ -60,9 +60,9 @@ def simplify(network: Network, wants: Wants) -> Network:
     network = without_unread_rows(network.pruned()).pruned()
     network = keep_ranges(network) if narrow else network
     network = decompose(network, whole, norms_of_lines=wants.norms_of_lines).pruned()
-    network = unflatten_products(unify_reshapes(network)).pruned() if wants.whole_products else network
     for apply in PASSES:
         network = apply(network).pruned()
+    network = with_axes_of_operands(network).pruned() if wants.products_by_row else network
     network = join_products(network).pruned() if wants.attention_columns else network
     origins = {name: origin for name, origin in network.origins.items() if origin.name in of_file}
     return replace(network, origins=origins)

@@ -13,7 +13,7 @@ from partitioner.ir.wants import Wants, floats_as
 from tests.dsa_sched.frontend.numpy_graph import layer_errors
 from tests.dsa_sched.frontend.onnx_models import ModelBuilder
 
-WHOLE = Judge(Wants(floats_as("float32"), "channels_last", whole_products=True))
+WHOLE = Judge(Wants(floats_as("float32"), "channels_last", products_by_row=True))
 
 
 def batch_norm(builder: ModelBuilder, x: str, channels: int, **more: float) -> str:

@@ -199,3 +199,14 @@ def test_numbers_that_are_none_go_where_onnx_takes_them(tmp_path: Path) -> None:
     wanted = power / power.sum(1, keepdims=True) @ v[0].astype(np.float64)
     assert np.isnan(wanted).all(1).tolist() == [False, True, True, True, False]
     np.testing.assert_allclose(found[0].astype(np.float64), wanted, rtol=2**-9, atol=2**-9)
+
+
+def test_products_that_others_read_stay_apart(tmp_path: Path) -> None:
+    """One is a result too: the other two are one product."""
+    b = ModelBuilder(opset=23)
+    x = b.input(1, 12, 24)
+    q, k, v = (b.node("MatMul", x, b.weights(24, 32)) for _ in range(3))
+    y = b.node("Attention", q, k, v, attributes={"q_num_heads": 2, "kv_num_heads": 2})
+    model = b.model(y, k)
+    assert sorted(templates(planned(model, tmp_path))) == ["attention", "gemm", "gemm"]
+    assert judged(model, tmp_path, samples=256).failures == ()

@@ -26,7 +26,8 @@ def refused(b: Branches, folder: Path) -> str:
     return str(error.value)
 
 
-def test_integers_are_refused(tmp_path: Path) -> None:
+def test_integers_that_layers_go_on_from_are_refused(tmp_path: Path) -> None:
+    """They are computed before all layers, or after them."""
     b = Branches()
     indices = b.node("Cast", b.input(3), to=7, out=False)
     b.node("Gather", b.input(5, 8), indices, axis=0)
