@@ -7,7 +7,7 @@ goes into the pack as a list of places, which compresses to next to nothing. Wha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from benchmarks.gpu.synthetic import Array
 
-__all__ = ["Movement", "find_movements", "from_bytes", "moved", "to_bytes"]
+__all__ = ["Movement", "find_movements", "from_bytes", "in_a_row", "moved", "to_bytes"]
 
 BASE = 2047
 """A digit plus 1 is a whole number that a half holds; 0 is what was there before."""
@@ -43,7 +43,7 @@ def find_movements(
     if all(len(data) <= SMALL_BYTES for data in actual):
         return list(actual)
     numbered = [packings(_numbered(constants, movable, digit)) for digit in range(DIGITS)]
-    row = _row(constants, movable)
+    row = in_a_row(constants[key] for key in movable)
     return [
         data if len(data) <= SMALL_BYTES else _movement(data, digits, row) or data
         for data, *digits in zip(actual, *numbered, strict=True)
@@ -60,12 +60,6 @@ def _numbered(constants: Mapping[str, Array], movable: Sequence[str], digit: int
     return found
 
 
-def _row(constants: Mapping[str, Array], movable: Sequence[str]) -> Array:
-    """All movable constants one after the other; halves fit into singles."""
-    wide = [constants[key].reshape(-1).astype(np.float32) for key in movable]
-    return np.concatenate([np.empty(0, np.float32), *wide])
-
-
 def _movement(data: bytes, digits: Sequence[bytes], row: Array) -> Movement | None:
     for dtype in ("float16", "float32"):
         if any(len(each) != len(data) or len(each) % np.dtype(dtype).itemsize for each in digits):
@@ -76,15 +70,21 @@ def _movement(data: bytes, digits: Sequence[bytes], row: Array) -> Movement | No
         empty = parts[0] == 0
         places = sum((part.astype(np.int64) - 1) * BASE**digit for digit, part in enumerate(parts))
         found = Movement(dtype, np.where(empty, -1, places).astype(np.int64))
-        if found.places.max(initial=-1) < len(row) and found.places.min(initial=0) >= -1 and moved(found, row) == data:
+        least, most = found.places.min(initial=0), found.places.max(initial=-1)
+        if most < len(row) - 1 and least >= -1 and moved(found, row) == data:
             return found
     return None
 
 
+def in_a_row(constants: Iterable[Array]) -> Array:
+    """All movable constants one after the other, halves as singles, and a zero, which is that of place -1."""
+    wide = [array.reshape(-1).astype(np.float32) for array in constants]
+    return np.concatenate([*wide, np.zeros(1, np.float32)])
+
+
 def moved(movement: Movement, row: Array) -> bytes:
-    """The packed bytes, from all movable constants in a row."""
-    with_zero = np.append(row, np.zeros(1, row.dtype))  # that of place -1
-    return bytes(with_zero[movement.places].astype(movement.dtype).tobytes())
+    """The packed bytes, from all movable constants as `in_a_row` has them."""
+    return bytes(row[movement.places].astype(movement.dtype).tobytes())
 
 
 def to_bytes(places: Places) -> bytes:

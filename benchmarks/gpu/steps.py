@@ -29,6 +29,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # for packages that are not installed
@@ -139,6 +140,7 @@ def _again(step: Step, options: argparse.Namespace, seconds: float) -> int | Non
     command += ["--out", str(options.out), "--seconds", str(max(1, int(seconds)))]
     command += ["--no-torch"] if options.no_torch else []
     command += ["--rows", options.rows] if options.rows else []
+    command += ["--unfolded", str(options.unfolded)] if options.unfolded else []
     try:
         return subprocess.run(command, check=False, timeout=seconds + LONGEST_ROW_SECONDS).returncode
     except subprocess.TimeoutExpired:
@@ -206,6 +208,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", metavar="STEP,...", help=f"of {', '.join(step.name for step in STEPS)}")
     parser.add_argument("--seconds", type=float, default=1200, metavar="S", help="for all steps (default 1200)")
     parser.add_argument("--rows", default="", metavar="REGEX", help="only rows whose key has it in it")
+    parser.add_argument("--unfolded", type=Path, metavar="FOLDER",
+                        help="keeps programs with their weights there, for steps and runs to come")  # fmt: skip
     parser.add_argument("--no-torch", action="store_true", help="leave PyTorch out")
     parser.add_argument("--any-checkout", action="store_true", help="with a pack of another checkout too")
     parser.add_argument("--alone", metavar="STEP", help=argparse.SUPPRESS)
@@ -216,7 +220,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if unknown := sorted(set(wanted) - set(names)):
             raise UserError("--only", needs=f"steps of {', '.join(names)}", has=", ".join(unknown))
         _compiled(options.rows)
-        pack = read_pack(options.pack)
+        pack = replace(read_pack(options.pack), kept=options.unfolded)
         _check(pack, options)
         if not options.rehearse:
             CudaDriver().close()  # that there is a GPU

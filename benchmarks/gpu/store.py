@@ -87,11 +87,13 @@ class Program:
 
 @dataclass(frozen=True)
 class Pack:
-    """A pack that is read. `hash` is that of its manifest, and so of all."""
+    """A pack that is read. `hash` is that of its manifest, and so of all. Programs are unfolded once into folders in
+    `kept`, or each time anew where that is None."""
 
     folder: Path
     hash: str
     manifest: dict[str, Any]
+    kept: Path | None = None
 
     def __hash__(self) -> int:
         return hash(self.hash)

@@ -10,16 +10,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 
-from benchmarks.gpu.packed_weights import Movement, from_bytes, moved
+from benchmarks.gpu.packed_weights import Movement, from_bytes, in_a_row, moved
 from benchmarks.gpu.store import Pack, Program
 from benchmarks.gpu.synthetic import Array, drawn, is_drawn
 from hw_models.errors import FileError
@@ -31,6 +32,7 @@ __all__ = ["Unfolded", "unfolded"]
 
 LAUNCHES = "launches.json"
 MOST_DATA_BYTES = 8 << 30
+KEPT_DIGITS = 24
 
 
 @dataclass(frozen=True)
@@ -104,7 +106,7 @@ class Unfolded:
     def _row(self) -> Array:
         """All weights that are drawn, one after the other."""
         keys = [key for key in sorted(self.recipes) if is_drawn(self.recipes[key])]
-        return np.concatenate([self.constants[key].reshape(-1).astype(np.float32) for key in keys])
+        return in_a_row(self.constants[key] for key in keys)
 
 
 @lru_cache(maxsize=8)
@@ -115,8 +117,22 @@ def _constants(pack: Pack, name: str) -> dict[str, Array]:
 
 @contextmanager
 def unfolded(pack: Pack, program: Program) -> Iterator[Unfolded]:
-    """The program in a folder that goes afterwards."""
+    """The program in a folder that goes afterwards, or stays where the pack keeps such folders."""
+    if pack.kept is not None:
+        yield _kept(pack, program, pack.kept)
+        return
     with TemporaryDirectory(prefix="gpu-pack-") as scratch:
         made = Unfolded(pack, program, Path(scratch))
         made.write()
         yield made
+
+
+def _kept(pack: Pack, program: Program, kept: Path) -> Unfolded:
+    name = sha256(f"{pack.hash} {program.key}".encode()).hexdigest()[:KEPT_DIGITS]
+    if not (kept / name).is_dir():
+        kept.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(prefix=".new-", dir=kept) as scratch:
+            Unfolded(pack, program, Path(scratch) / name).write()
+            with suppress(OSError):  # another process was faster
+                (Path(scratch) / name).rename(kept / name)
+    return Unfolded(pack, program, kept / name)

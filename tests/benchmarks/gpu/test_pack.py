@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.gpu.onnx_layers import OnnxLayers
 from benchmarks.gpu.pack import Wanted, build
-from benchmarks.gpu.packed_weights import Movement, find_movements, from_bytes, moved, to_bytes
+from benchmarks.gpu.packed_weights import Movement, find_movements, from_bytes, in_a_row, moved, to_bytes
 from benchmarks.gpu.predict import predicted
 from benchmarks.gpu.store import PackWriter, read_pack
 from benchmarks.gpu.study import SMALL_SUBJECTS
@@ -162,7 +162,7 @@ def test_movements_of_weights_are_found() -> None:
     assert doubled == packings(constants)[2]
     assert table == b"table"
     other = {key: random.standard_normal(value.shape).astype(np.float16) for key, value in constants.items()}
-    row = np.concatenate([value.reshape(-1).astype(np.float32) for value in other.values()])
+    row = in_a_row(other.values())
     again = Movement(padded.dtype, from_bytes(to_bytes(padded.places)))
     assert [moved(again, row), moved(wide, row)] == packings(other)[:2]
 
