@@ -42,8 +42,8 @@ class KernelFacts:
 
 @dataclass(frozen=True, slots=True)
 class KernelExplanation:
-    """A plan for a reader, for the whole batch of one cluster; `seconds` sums up those of its kernels. `on_integers` are
-    operators before and after them, which have no price."""
+    """A plan for a reader, for the whole batch of one cluster; `seconds` sums up those of its kernels. `on_integers`
+    are operators before and after them, which have no price."""
 
     model: str
     chip: str
