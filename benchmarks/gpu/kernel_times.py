@@ -43,6 +43,8 @@ def _row(bench: Bench, program: Program) -> Row:
         groups = [launch.layer for launch in network.launches]
     found: dict[str, Row] = {}
     for group, hot, cool in zip(groups, warm, cold, strict=True):
+        if group not in program.kernels:
+            continue  # of integers: no kernel of the plan
         row = found.setdefault(group, {"warm_ms": 0.0, "cold_ms": 0.0, "spread_ms": 0.0, "launches": 0})
         row["warm_ms"] += median(hot)
         row["cold_ms"] += median(cool)

@@ -18,7 +18,7 @@ from typing import Any
 
 from benchmarks.gpu.bench import ROTATED_BYTES, Bench, Item, Row, repeated, spread
 from benchmarks.gpu.store import Program
-from benchmarks.gpu.synthetic import drawn_input
+from benchmarks.gpu.synthetic import drawn_input, prepared_values
 from benchmarks.gpu.torch_network import TorchNetwork
 from benchmarks.gpu.torch_operators import Unknown
 from benchmarks.gpu.unfolded import Unfolded, unfolded
@@ -110,8 +110,11 @@ def torch_with_gpu(bench: Bench) -> Any:
 
 def drawn_tensors(made: Unfolded, network: TorchNetwork) -> list[Any]:
     """Inputs as those of our own runs."""
-    tensors = [made.graph.by_name[name] for name in made.graph.inputs]
-    return [network.tensor(drawn_input(1 + k, one.shape, one.dtype)) for k, one in enumerate(tensors)]
+    graph = made.graph
+    tensors = [graph.by_name[name] for name in graph.fed]
+    fed = {one.name: drawn_input(1 + k, one.shape, one.dtype) for k, one in enumerate(tensors)}
+    values = {**fed, **prepared_values(graph, made.constants, fed)}
+    return [network.tensor(values[name]) for name in graph.inputs]
 
 
 def _captured(torch: Any, network: TorchNetwork, inputs: list[Any], repeats: int) -> Row:

@@ -29,6 +29,7 @@ WORDS: Mapping[str, tuple[int, tuple[str, ...]]] = {
     "gpt2": (512, ("input_ids",)),
     "gpt2-mini": (16, ("input_ids",)),
     "bert_base": (128, ("input_ids", "attention_mask", "token_type_ids")),
+    "bert_base-mini": (16, ("input_ids", "attention_mask", "token_type_ids")),
 }
 """Networks of the zoo that read texts: how many words of each, and the inputs."""
 LARGE_NETWORKS = (

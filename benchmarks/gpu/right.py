@@ -15,10 +15,13 @@ import numpy as np
 from benchmarks.gpu.bench import Bench, Item, Row
 from benchmarks.gpu.judged import Judged, judge_group, sources
 from benchmarks.gpu.store import Program
-from benchmarks.gpu.synthetic import Array, drawn_input
+from benchmarks.gpu.synthetic import Array, drawn_input, prepared_values
 from benchmarks.gpu.unfolded import Unfolded, unfolded
 from benchmarks.gpu.watched import WatchedDriver
+from codegen.cutlass.emission.launch_list import integers_name
+from codegen.cutlass.reference.words import emulate_prepared
 from codegen.cutlass.runner.runner import Driver, GpuNetwork, RunnerError
+from partitioner.ir.graph import Op
 
 __all__ = ["SAMPLES", "SEED", "first_wrong", "items", "lines", "stored_places", "wrong"]
 
@@ -51,19 +54,36 @@ def _row(bench: Bench, program: Program) -> Row:
 
 
 def _inputs(made: Unfolded) -> dict[str, Array]:
-    tensors = [made.graph.by_name[name] for name in made.graph.inputs]
+    tensors = [made.graph.by_name[name] for name in made.graph.fed]
     return {one.name: drawn_input(SEED + number, one.shape, one.dtype) for number, one in enumerate(tensors)}
 
 
 def stepped(made: Unfolded, driver: Driver, inputs: dict[str, Array]) -> tuple[dict[str, Judged], dict[str, Array]]:
-    """Each group judged as it is done, and the network's outputs. Raises RunnerError."""
+    """Each group judged as it is done, operators on integers too, and the network's outputs. Raises RunnerError."""
     graph, plan = made.graph, made.plan
     places = stored_places(made)
-    stored: dict[str, Array] = dict(inputs)
+    stored: dict[str, Array] = {**inputs, **prepared_values(graph, made.constants, inputs)}
     judged: dict[str, Judged] = {}
     last_use = _last_use(made)
+    of_integers = {integers_name(op.name): op for op in (*graph.prepared, *graph.concluded)}
+
+    def read(name: str) -> Array:
+        tensor = graph.by_name[name]
+        return made.constants[tensor.constant].reshape(tensor.shape) if tensor.constant else stored[name]
+
+    def exact(name: str, op: Op) -> None:
+        """An operator on integers leaves what it must leave."""
+        result = op.outputs[0]
+        wanted = emulate_prepared(graph, op, read)
+        content = watched.content(places[result], graph.by_name[result].size_bytes)
+        stored[result] = content.view(wanted.dtype).reshape(wanted.shape)
+        wrong = int(np.count_nonzero(stored[result] != wanted))
+        judged[name] = Judged(wanted.size, wrong, 0.0, "not the same integers" if wrong else "")
 
     def seen(name: str) -> None:
+        if name in of_integers:
+            exact(name, of_integers[name])
+            return
         group = plan.group_by_name[name]
         for output in group.outputs(graph):
             tensor = graph.by_name[output]

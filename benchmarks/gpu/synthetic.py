@@ -19,7 +19,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Array", "described", "drawn", "drawn_input", "is_drawn", "synthetic"]
+from codegen.cutlass.reference.words import emulate_prepared
+from partitioner.ir.graph import Graph
+
+__all__ = ["Array", "described", "drawn", "drawn_input", "is_drawn", "prepared_values", "synthetic"]
 
 Array = npt.NDArray[Any]
 
@@ -91,6 +94,19 @@ def synthetic(constants: Mapping[str, Array]) -> tuple[dict[str, dict[str, Any]]
     """Recipes by content hash, and the arrays that they make."""
     recipes = {key: described(key, array) for key, array in sorted(constants.items())}
     return recipes, {key: drawn(recipe) for key, recipe in recipes.items()}
+
+
+def prepared_values(graph: Graph, constants: Mapping[str, Array], fed: Mapping[str, Array]) -> dict[str, Array]:
+    """What operators on integers make of inputs before all layers, by name."""
+    values = dict(fed)
+
+    def read(name: str) -> Array:
+        tensor = graph.by_name[name]
+        return constants[tensor.constant].reshape(tensor.shape) if tensor.constant else values[name]
+
+    for op in graph.prepared:
+        values[op.outputs[0]] = emulate_prepared(graph, op, read)
+    return {name: value for name, value in values.items() if name not in fed}
 
 
 def drawn_input(seed: int, shape: tuple[int, ...], dtype: str) -> Array:

@@ -42,13 +42,15 @@ class KernelFacts:
 
 @dataclass(frozen=True, slots=True)
 class KernelExplanation:
-    """A plan for a reader, for the whole batch of one cluster; `seconds` sums up those of its kernels."""
+    """A plan for a reader, for the whole batch of one cluster; `seconds` sums up those of its kernels. `on_integers`
+    are operators before and after them, which have no price."""
 
     model: str
     chip: str
     level: str
     batch_per_cluster: int
     operators: int
+    on_integers: int
     groups: tuple[KernelFacts, ...]
     decisions: tuple[Decision, ...]
 
@@ -115,6 +117,7 @@ def explain_kernels(plan: Plan, ctx: KernelContext) -> KernelExplanation:
         level=plan.level,
         batch_per_cluster=plan.batch_per_cluster,
         operators=len(graph.ops),
+        on_integers=len(graph.prepared) + len(graph.concluded),
         groups=tuple(facts(group) for group in plan.groups if group.kernel),
         decisions=plan.decisions,
     )

@@ -29,6 +29,11 @@ def print_kernels(found: KernelExplanation, full: bool = False, console: Console
         f"{found.operators} operators in {len(found.groups)} kernels, {found.launches} launches; one after the other "
         f"{found.seconds * 1e6:,.1f} us "
         + ("expected, by rates that were measured" if found.measured else "at least, by their floors"),
+        *(
+            (f"and {found.on_integers} before and after these for operators on integers, a launch or more each",)
+            if found.on_integers
+            else ()
+        ),
         "",
     ]
     for line in lines:

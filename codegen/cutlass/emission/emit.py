@@ -18,7 +18,7 @@ from hashlib import sha256
 
 from codegen.cutlass.emission.arena import Arena
 from codegen.cutlass.emission.binary_list import BINARY_LIST, binary_list
-from codegen.cutlass.emission.launch_list import OF_INTEGERS, launch_list_text, printable, read_launch_list
+from codegen.cutlass.emission.launch_list import integers_name, launch_list_text, printable, read_launch_list
 from codegen.cutlass.emission.nvcc import Compiler, NvccError, find_nvcc
 from codegen.cutlass.emission.parameter_blocks import ParameterBlock, parameter_blocks
 from codegen.cutlass.families.registry import FAMILIES
@@ -27,7 +27,7 @@ from codegen.cutlass.kernel.family import KernelWork
 from codegen.cutlass.kernel.launches import Address, Argument, ComputedLaunch, Data, Launch, LayerScratch, Source
 from codegen.cutlass.ptx import Module, PtxError, PtxKernel, parameters, parse
 from codegen.cutlass.runner import runner_files
-from codegen.cutlass.runner.runner import FORMAT, MAX_NAME, LaunchEntry, LaunchList, ModuleEntry
+from codegen.cutlass.runner.runner import FORMAT, LaunchEntry, LaunchList, ModuleEntry
 from codegen.target import ClusterFiles, TensorPlaces
 from hw_models.cache import Cache
 from hw_models.chip import Chip
@@ -88,9 +88,7 @@ class LaunchRequest:
     @property
     def name(self) -> str:
         """The name in a list of launches."""
-        if not self.of_integers:
-            return printable(self.group)
-        return OF_INTEGERS + printable(self.group)[: MAX_NAME - len(OF_INTEGERS)]
+        return integers_name(self.group) if self.of_integers else printable(self.group)
 
 
 def emit_launches(

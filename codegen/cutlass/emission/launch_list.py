@@ -38,6 +38,11 @@ def printable(name: str) -> str:
     return f"{plain[: MAX_NAME - 13]}#{sha256(name.encode(errors='surrogatepass')).hexdigest()[:12]}"
 
 
+def integers_name(name: str) -> str:
+    """The name of what is started for an operator on integers of this name."""
+    return OF_INTEGERS + printable(name)[: MAX_NAME - len(OF_INTEGERS)]
+
+
 def read_launch_list(data: bytes) -> LaunchList:
     """Parse a list of launches. Raises TargetError for bytes that are not one."""
     try:
