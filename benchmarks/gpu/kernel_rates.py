@@ -54,6 +54,8 @@ FEWEST = 6
 PLAIN, PLAIN_SAMPLES = np.array([2.0, 1.0, 1.0, 1.0, 1.0, 1.0]), 1.0
 """A start in microseconds and times of floors that are expected of a template before anything is known of it, and how
 many samples that is worth."""
+LEAST_SHARE = 0.05
+"""Of the time of a sample, that a floor is."""
 WHOLE_SAMPLES = 6.0
 """So many samples are the numbers of its template worth for a kind."""
 SHARE = 0.5
@@ -143,11 +145,15 @@ def _terms(samples: Sequence[Sample]) -> tuple[Array, Array]:
 
 def _numbers(samples: Sequence[Sample], expected: Array, worth: float) -> Array:
     """Start and times of each floor. What samples do not tell apart stays near what was `expected`, which counts as
-    much as so many samples."""
+    much as so many samples; a floor that is no part worth mentioning of any sample stays as expected."""
     terms, took = _terms(samples)
     shares = terms / took[:, None]
-    held = np.diag(np.sqrt(worth * (shares**2).mean(axis=0)))
-    return _not_negative(np.vstack([shares, held]), np.concatenate([np.ones(len(took)), held @ expected]))
+    felt = shares.max(axis=0) >= LEAST_SHARE
+    rest = 1 - shares[:, ~felt] @ expected[~felt]
+    held = np.diag(np.sqrt(worth * (shares[:, felt] ** 2).mean(axis=0)))
+    numbers = np.where(shares.max(axis=0) > 0, expected, 0.0)
+    numbers[felt] = _not_negative(np.vstack([shares[:, felt], held]), np.concatenate([rest, held @ expected[felt]]))
+    return numbers
 
 
 def _rate(kind: str, samples: Sequence[Sample], numbers: Array, launch_us: float, more_us: float) -> Rate:
