@@ -17,8 +17,8 @@ from codegen.gemmini.isa.geometry import ACCUMULATOR, SCRATCHPAD, ArrayGeometry,
 from codegen.gemmini.isa.matrix_loops import MatrixLoop
 from codegen.gemmini.kernels.layers import is_product
 from codegen.gemmini.kernels.loop_products import (
-    MatrixLayer,
     LoopTiling,
+    MatrixLayer,
     layer_loops,
     loop_product_instrs,
     matrix_layer,

@@ -95,13 +95,10 @@ class _Drawing:
         full, relu, scale = draw.random() < 0.3, draw.randrange(2), draw.choice(SCALES)
         low = added == "int8"
         d = integers(-(1 << 20), 1 << 20, (rows, columns)).astype(np.int32)
-        d = (
-            integers(-128, 128, (rows, columns))
-            if low
-            else np.broadcast_to(d[:1], d.shape)
-            if added == "repeated"
-            else d
-        )
+        if added == "repeated":
+            d[:] = d[0]
+        elif low:
+            d = integers(-128, 128, (rows, columns)).astype(np.int32)
         total = a.astype(np.int32) @ b.astype(np.int32) + (d if added else 0)
         a_at, a_step = self._placed(a.T if turned_a else a)
         b_at, b_step = self._placed(b.T if turned_b else b)
