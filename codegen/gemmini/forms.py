@@ -9,13 +9,16 @@ A layer is given another form where nothing that lies in local memories before o
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from math import inf
 
 import numpy as np
 
-from codegen.gemmini.isa.geometry import ACCUMULATOR, SCRATCHPAD, ArrayGeometry, geometry_of
+from codegen.gemmini.isa.geometry import ACCUMULATOR, MAIN, SCRATCHPAD, ArrayGeometry, geometry_of
 from codegen.gemmini.isa.matrix_loops import MatrixLoop
-from codegen.gemmini.kernels.layers import is_product
+from codegen.gemmini.kernels.finish import finish_of
+from codegen.gemmini.kernels.issue_order import OrderedLayer, TileOrder
+from codegen.gemmini.kernels.layers import granularity, is_product
 from codegen.gemmini.kernels.loop_products import (
     LoopTiling,
     MatrixLayer,
@@ -24,6 +27,7 @@ from codegen.gemmini.kernels.loop_products import (
     matrix_layer,
     tilings,
 )
+from codegen.gemmini.kernels.passes import digits
 from codegen.gemmini.timing.issue import issue_costs, loop_cycles
 from hw_models.chip import Chip
 from isched.program.program import Instr, Program, Stream
@@ -32,9 +36,33 @@ from isched.timing.cycle_model import time_streams
 from partitioner.ir.decisions import Decision
 from partitioner.ir.graph import Constants, Graph
 from partitioner.ir.layers import Layer
+from partitioner.ir.regions import Box, full_box
 
 TIMED = 2
 """Tilings of a layer that the cycle model times: the first ones by an estimate."""
+
+
+_Form = tuple[float, int, LoopTiling | TileOrder | None]
+"""Cycles by themselves, and what the layer is cut into, if it is not as planned."""
+
+
+@dataclass(frozen=True, slots=True)
+class InMain:
+    """The whole of a tensor in the main memory."""
+
+    memory: str
+    offset_bytes: int
+    box: Box
+
+
+def _named(form: _Form) -> str:
+    match form[2]:
+        case LoopTiling():
+            return f"{form[2]} by loop_ws"
+        case TileOrder():
+            return f"{form[2]}, the next one moved in meanwhile"
+        case _:
+            return "tile after tile"
 
 
 def in_fastest_forms(
@@ -55,7 +83,7 @@ class _Choice:
         probes = {place.of: place.offset_bytes for place in program.placements if place.kind == "probe"}
         self.written = {place.tensor: place.offset_bytes for place in program.placements if place.kind != "probe"}
         self.read = self.written | probes
-        self.known: dict[object, tuple[float, LoopTiling, float]] = {}
+        self.known: dict[object, list[_Form]] = {}
         self.sums_half = 0
         self.decisions: list[Decision] = []
 
@@ -74,36 +102,58 @@ class _Choice:
         return replace(self.program, streams=(replace(stream, instrs=tuple(instrs)),), decisions=decisions)
 
     def _fastest(self, layer: Layer, run: tuple[Instr, ...]) -> tuple[Instr, ...]:
-        to = {name: self.written[name] for name in (layer.output,) if name in self.written}
-        found = matrix_layer(self.graph, self.constants, layer, {**self.read, **to})
-        if isinstance(found, str) or any(instr.engine == "core" for instr in run):
+        placed = {**self.read, **{name: self.written[name] for name in (layer.output,) if name in self.written}}
+        names = {*layer.inputs(self.graph), layer.output}
+        if not finish_of(self.graph, self.constants, layer).on_array or not names <= placed.keys():
             return run
-        key = replace(found, name="", a=0, b=0, d=min(found.d, 0), c=0), len(run)
+        loops = matrix_layer(self.graph, self.constants, layer, placed)
+        places = {name: InMain(MAIN, placed[name], full_box(self.graph.by_name[name].shape)) for name in names}
+        unit = granularity(self.graph, layer, self.geometry.dim)[-1]
+        tiles = OrderedLayer(self.graph, self.constants, layer, places, self.chip, unit)
+        key = self._likeness(layer), len(run)
         if key not in self.known:
-            self.known[key] = (self._cycles(run), *self._best(found))
-        explicit, tiling, cycles = self.known[key]
-        faster = cycles < explicit
-        verdict = f"{tiling} by loop_ws" if faster else "explicit instructions"
-        told = f"{cycles:,.0f} cycles by the cycle model as loops, {explicit:,.0f} as explicit instructions"
-        self.decisions.append(Decision(layer.name, verdict, told))
-        if not faster:
-            return run
-        loops = tuple(layer_loops(found, tiling, self.geometry.dim))
-        made = loop_product_instrs(found, loops, self.geometry, self.sums_half)
-        self.sums_half = (self.sums_half + sum(bool(loop.c) for loop in loops)) % 2
-        return made
+            forms: list[_Form] = [(self._cycles(run), 0, None)]
+            forms += [(cycles, 1, tiling) for cycles, tiling in self._loop_forms(loops)]
+            forms += [
+                (cycles, 2, order) for cycles, order in self._order_forms(tiles, min(cycles for cycles, *_ in forms))
+            ]
+            self.known[key] = sorted(forms, key=lambda form: form[:2])
+        best, *others = self.known[key]
+        told = "; ".join(f"{_named(form)} {form[0]:,.0f}" for form in others)
+        self.decisions.append(
+            Decision(layer.name, _named(best), f"{best[0]:,.0f} cycles by the cycle model; {told or 'no other form'}")
+        )
+        if isinstance(best[2], LoopTiling):
+            assert not isinstance(loops, str)  # else it had no tilings
+            made = tuple(layer_loops(loops, best[2], self.geometry.dim))
+            half, self.sums_half = self.sums_half, (self.sums_half + sum(bool(loop.c) for loop in made)) % 2
+            return loop_product_instrs(loops, made, self.geometry, half)
+        return run if best[2] is None else tiles.instrs(best[2])
 
-    def _best(self, layer: MatrixLayer) -> tuple[LoopTiling, float]:
-        """The fastest tiling of those that an estimate finds best, with its cycles."""
+    def _likeness(self, layer: Layer) -> object:
+        """What the times of a layer depend on."""
+        anchor = layer.anchor(self.graph)
+        shapes = tuple(self.graph.by_name[name].shape for name in (*anchor.inputs, layer.output))
+        terms = finish_of(self.graph, self.constants, layer).terms
+        return anchor.kind, anchor.attributes, shapes, tuple(len(digits(term.factor)) for term in terms)
+
+    def _order_forms(self, tiles: OrderedLayer, below_cycles: float) -> Iterator[tuple[float, TileOrder]]:
+        """Tiles in another order of issue, that which an estimate finds best, if it may be faster."""
+        orders = [(tiles.estimate(order), n, order) for n, order in enumerate(tiles.orders())]
+        estimated, _, order = min(orders, default=(inf, 0, None))
+        if estimated < below_cycles and order is not None:
+            yield self._cycles(tiles.instrs(order)), order
+
+    def _loop_forms(self, layer: MatrixLayer | str) -> Iterator[tuple[float, LoopTiling]]:
+        """Loops of a layer, those that an estimate finds best."""
+        if isinstance(layer, str):
+            return
         dim, known = self.geometry.dim, dict[MatrixLoop, tuple[float, float, float]]()
-        ways = [(self._estimate(tuple(layer_loops(layer, tiling, dim)), known), n, tiling)
-                for n, tiling in enumerate(tilings(layer, self.geometry))]  # fmt: skip
-        timed = []
-        for _, number, tiling in sorted(ways)[:TIMED]:
+        ways = sorted((self._estimate(tuple(layer_loops(layer, tiling, dim)), known), n, tiling)
+                      for n, tiling in enumerate(tilings(layer, self.geometry)))  # fmt: skip
+        for _, _, tiling in ways[:TIMED]:
             loops = tuple(layer_loops(layer, tiling, dim))
-            timed.append((self._cycles(loop_product_instrs(layer, loops, self.geometry, 0)), number, tiling))
-        cycles, _, tiling = min(timed)
-        return tiling, cycles
+            yield self._cycles(loop_product_instrs(layer, loops, self.geometry, 0)), tiling
 
     def _estimate(self, loops: Sequence[MatrixLoop], known: dict[MatrixLoop, tuple[float, float, float]]) -> float:
         """Cycles of loops of which each moves while another one computes."""
