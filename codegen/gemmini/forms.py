@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import inf
 
 import numpy as np
 
@@ -40,6 +39,9 @@ from partitioner.ir.regions import Box, full_box
 
 TIMED = 2
 """Tilings of a layer that the cycle model times: the first ones by an estimate."""
+
+NEAR = 1.1
+"""A form whose estimate is this much above the cycles of another one may still be faster."""
 
 
 _Form = tuple[float, int, LoopTiling | TileOrder | None]
@@ -138,11 +140,11 @@ class _Choice:
         return anchor.kind, anchor.attributes, shapes, tuple(len(digits(term.factor)) for term in terms)
 
     def _order_forms(self, tiles: OrderedLayer, below_cycles: float) -> Iterator[tuple[float, TileOrder]]:
-        """Tiles in another order of issue, that which an estimate finds best, if it may be faster."""
-        orders = [(tiles.estimate(order), n, order) for n, order in enumerate(tiles.orders())]
-        estimated, _, order = min(orders, default=(inf, 0, None))
-        if estimated < below_cycles and order is not None:
-            yield self._cycles(tiles.instrs(order)), order
+        """Tiles in another order of issue, those that an estimate finds best, if they may be faster."""
+        orders = sorted((tiles.estimate(order), n, order) for n, order in enumerate(tiles.orders()))
+        for estimated, _, order in orders[:TIMED]:
+            if estimated < NEAR * below_cycles:
+                yield self._cycles(tiles.instrs(order)), order
 
     def _loop_forms(self, layer: MatrixLayer | str) -> Iterator[tuple[float, LoopTiling]]:
         """Loops of a layer, those that an estimate finds best."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise, product
+from itertools import pairwise, product, zip_longest
 
 from codegen.gemmini.isa.geometry import ACCUMULATOR, MAIN, SCRATCHPAD, geometry_of
 from codegen.gemmini.kernels.finish import finish_of, groups_of
@@ -20,9 +20,9 @@ from codegen.gemmini.kernels.product_shape import ProductShape, product_shape
 from codegen.gemmini.kernels.product_tile import INPUT, WEIGHTS, ProductTile, array_cycles, product_work
 from codegen.gemmini.kernels.products import product_instrs
 from codegen.gemmini.streams.pieces import Touching, pieces
-from codegen.gemmini.streams.streams import Item, dynamic_count, operands_of, stream_of
+from codegen.gemmini.streams.streams import Do, Item, dynamic_count, operands_of, stream_of
 from hw_models.chip import Chip
-from isched.program.program import Instr, Region
+from isched.program.program import Instr
 from isched.program.target import PlacedArray
 from partitioner.ir.graph import Constants, Graph
 from partitioner.ir.layers import Layer
@@ -188,109 +188,93 @@ class OrderedLayer:
                                self.chip, frozenset(held))  # fmt: skip
             tiles.append(product_instrs(tile))
             before = box
-        return _joined(ordered(tiles, self.chip), self.chip)
+        return ordered(tiles, self.chip)
 
 
-def ordered(tiles: Sequence[Sequence[Instr]], chip: Chip) -> Iterator[Instr]:
+@dataclass(frozen=True, slots=True)
+class IssuedPiece:
+    """A piece of an instruction, with its part of the cycles; the main memory's bytes of all pieces are those of the
+    `first` one."""
+
+    instr: Instr
+    stream: tuple[Item, ...]
+    cycles: float
+    first: bool
+
+    @property
+    def opcode(self) -> str:
+        return self.instr.opcode
+
+
+def ordered(tiles: Sequence[Sequence[Instr]], chip: Chip) -> tuple[Instr, ...]:
     """Instructions of tiles, with those that move for the next tile and for the one before between pieces of those
     that compute. Sums of the tile before leave before those of the next tile come."""
+    return _joined(_pipeline(tiles, chip), chip)
+
+
+def _pipeline(tiles: Sequence[Sequence[Instr]], chip: Chip) -> Iterator[IssuedPiece]:
     by_engine = [{engine: [instr for instr in tile if instr.engine == engine] for engine in ("load", "array", "store")}
                  for tile in tiles]  # fmt: skip
     none: dict[str, list[Instr]] = {"load": [], "array": [], "store": []}
     stages = [none, *by_engine, none, none]
+    depth = {engine: chip.queue_depth(engine) for engine in ("load", "store")}
     for stored, (computed, loaded) in zip([none, *stages], pairwise(stages), strict=False):
         cut = next((n for n, each in enumerate(loaded["load"]) if _of_sums(each)), len(loaded["load"]))
-        before, after = loaded["load"][:cut], loaded["load"][cut:]
-        loads, stores, lates = (_chunks(instrs, chip) for instrs in (before, stored["store"], after))
-        movers = [
-            [*(loads[n] if n < len(loads) else ()), *(stores[n] if n < len(stores) else ())]
-            for n in range(max(len(loads), len(stores)))
-        ] + lates
-        work = _spread_over(computed["array"], max(1, len(movers)))
-        for number in range(max(len(movers), len(work))):
-            yield from movers[number] if number < len(movers) else ()
-            yield from work[number] if number < len(work) else ()
-
-
-def _joined(instrs: Iterable[Instr], chip: Chip) -> tuple[Instr, ...]:
-    """Instructions of one controller that follow each other made one, as machine code does not tell them apart, each
-    with the regions that it touches."""
-    joined: list[list[Instr]] = []
-    for instr in instrs:
-        goes_on = joined and joined[-1][0].opcode == instr.opcode in ("mvin", "mvin2", "mvin3", "mvout", "compute")
-        if goes_on and instr.operands[0][0].partition(".")[2] != "config":
-            joined[-1].append(instr)
-        else:
-            joined.append([instr])
-    touching = Touching(geometry_of(chip).dim, [(0, 0)] * 3)
-    return tuple(_one(each, touching) for each in joined)
-
-
-def _one(instrs: Sequence[Instr], touching: Touching) -> Instr:
-    """Local rows are those of the piece itself. The main memory's bytes are those of all pieces of an instruction, and
-    the first one has them."""
-    stream = tuple(item for instr in instrs for item in stream_of(instr.operands))
-    reads, writes = touching.regions(stream)
-    outside = [tuple(region for instr in instrs for region in regions(instr) if region.memory == MAIN)
-               for regions in (_reads, _writes)]  # fmt: skip
-    reads, writes = (
-        (*main, *(region for region in own if region.memory != MAIN))
-        for main, own in zip(outside, (reads, writes), strict=True)
-    )
-    cycles = sum(instr.cycles for instr in instrs)
-    return replace(instrs[0], operands=operands_of(stream), reads=reads, writes=writes, cycles=cycles)
-
-
-def _reads(instr: Instr) -> tuple[Region, ...]:
-    return instr.reads
-
-
-def _writes(instr: Instr) -> tuple[Region, ...]:
-    return instr.writes
-
-
-def _piece(instr: Instr, stream: tuple[Item, ...], share: float, first: bool) -> Instr:
-    """A piece of an instruction."""
-    made = replace(instr, operands=operands_of(stream), cycles=instr.cycles * share)
-    return made if first else replace(made, reads=(), writes=())
+        loads, lates = (_grouped(instrs, depth["load"]) for instrs in (loaded["load"][:cut], loaded["load"][cut:]))
+        stores = _grouped(stored["store"], depth["store"])
+        movers = [[*early, *left] for early, left in zip_longest(loads, stores, fillvalue=())] + lates
+        total = sum(dynamic_count(stream_of(instr.operands)) for instr in computed["array"])
+        work = _grouped(computed["array"], max(2, -(-total // max(1, len(movers)))))
+        for moved, some in zip_longest(movers, work, fillvalue=()):
+            yield from (*moved, *some)
 
 
 def _of_sums(instr: Instr) -> bool:
     return any(region.memory == ACCUMULATOR for region in instr.writes)
 
 
-def _chunks(instrs: Sequence[Instr], chip: Chip) -> list[list[Instr]]:
-    """Pieces of instructions of one controller, in groups that find room in its station together."""
-    found: list[list[Instr]] = []
+def _grouped(instrs: Sequence[Instr], most: int) -> list[list[IssuedPiece]]:
+    """Pieces of instructions of one controller, in groups of at most so many instructions."""
+    found: list[list[IssuedPiece]] = []
     room = 0
     for instr in instrs:
-        most = chip.queue_depth(instr.engine)
-        for turn, piece in enumerate(pieces(stream_of(instr.operands), most)):
-            count = dynamic_count(piece)
+        cut = pieces(stream_of(instr.operands), most)
+        counts = [dynamic_count(piece) for piece in cut]
+        for number, (piece, count) in enumerate(zip(cut, counts, strict=True)):
             if count > room:
                 found.append([])
-                room = most
+                room = max(most, count)
             room -= count
-            found[-1].append(_piece(instr, piece, count / _count(instr), turn == 0))
+            found[-1].append(IssuedPiece(instr, piece, instr.cycles * count / sum(counts), number == 0))
     return found
 
 
-def _spread_over(instrs: Sequence[Instr], number: int) -> list[list[Instr]]:
-    """Instructions of the array in about so many groups of equal work."""
-    total = sum(_count(instr) for instr in instrs)
-    most = max(2, -(-total // number))
-    found: list[list[Instr]] = []
-    room = 0
-    for instr in instrs:
-        for turn, piece in enumerate(pieces(stream_of(instr.operands), most)):
-            count = dynamic_count(piece)
-            if count > room:
-                found.append([])
-                room = most
-            room -= count
-            found[-1].append(_piece(instr, piece, count / _count(instr), turn == 0))
-    return found
+def _joined(found: Iterable[IssuedPiece], chip: Chip) -> tuple[Instr, ...]:
+    """Pieces of one controller that follow each other made one instruction, as machine code does not tell them apart,
+    each with the local rows that it touches."""
+    joined: list[list[IssuedPiece]] = []
+    for piece in found:
+        goes_on = joined and joined[-1][0].opcode == piece.opcode in ("mvin", "mvin2", "mvin3", "mvout", "compute")
+        sets_up = isinstance(piece.stream[0], Do) and piece.stream[0].function == "config"
+        if goes_on and not sets_up:
+            joined[-1].append(piece)
+        else:
+            joined.append([piece])
+    touching = Touching(geometry_of(chip).dim, [(0, 0)] * 3)
+    return tuple(_one(each, touching) for each in joined)
 
 
-def _count(instr: Instr) -> int:
-    return dynamic_count(stream_of(instr.operands))
+def _one(of: Sequence[IssuedPiece], touching: Touching) -> Instr:
+    stream = tuple(item for piece in of for item in piece.stream)
+    own = touching.regions(stream)
+    wholes = [piece.instr for piece in of if piece.first]
+    mains = (
+        [region for instr in wholes for region in instr.reads],
+        [region for instr in wholes for region in instr.writes],
+    )
+    reads, writes = (
+        (*(region for region in main if region.memory == MAIN), *(region for region in local if region.memory != MAIN))
+        for main, local in zip(mains, own, strict=True)
+    )
+    cycles = sum(piece.cycles for piece in of)
+    return replace(of[0].instr, operands=operands_of(stream), reads=reads, writes=writes, cycles=cycles)
