@@ -49,7 +49,7 @@ _Form = tuple[float, int, LoopTiling | TileOrder | None]
 
 
 @dataclass(frozen=True, slots=True)
-class InMain:
+class ArrayInMain:
     """The whole of a tensor in the main memory."""
 
     memory: str
@@ -109,7 +109,7 @@ class _Choice:
         if not finish_of(self.graph, self.constants, layer).on_array or not names <= placed.keys():
             return run
         loops = matrix_layer(self.graph, self.constants, layer, placed)
-        places = {name: InMain(MAIN, placed[name], full_box(self.graph.by_name[name].shape)) for name in names}
+        places = {name: ArrayInMain(MAIN, placed[name], full_box(self.graph.by_name[name].shape)) for name in names}
         unit = granularity(self.graph, layer, self.geometry.dim)[-1]
         tiles = OrderedLayer(self.graph, self.constants, layer, places, self.chip, unit)
         key = self._likeness(layer), len(run)
