@@ -73,6 +73,20 @@ def network() -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
+def looped_network() -> onnx.ModelProto:
+    """Two convolutions of single pixels, of which the first one becomes loops of the accelerator's own."""
+    random = np.random.default_rng(2)
+    shapes = {"w0": (72, 40, 1, 1), "b0": (72,), "w1": (20, 72, 1, 1), "b1": (20,)}
+    stored = [numpy_helper.from_array(random.normal(0, 0.2, shape).astype(np.float32), name)
+              for name, shape in shapes.items()]  # fmt: skip
+    nodes = [helper.make_node("Conv", ["x", "w0", "b0"], ["v0"], name="n0"), helper.make_node("Relu", ["v0"], ["v1"]),
+             helper.make_node("Conv", ["v1", "w1", "b1"], ["y"], name="n1")]  # fmt: skip
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, (1, channels, 11, 15))
+            for name, channels in (("x", 40), ("y", 20))]  # fmt: skip
+    graph = helper.make_graph(nodes, "looped", ends[:1], ends[1:], stored)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
 def _each(change: Callable[[Item], Item | None]) -> Change:
     """A change of every item of a stream, loops around it kept."""
 
@@ -184,13 +198,19 @@ def _elements(change: Callable[[Elements], Elements]) -> Change:
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """A change of a program of the network, quantised with one scale for each layer or with one per channel; the reason
-    where the changed program computes the same."""
+    """A change of a program of the network, quantised with one scale for each layer or with one per channel, or of the
+    one with loops; the reason where the changed program computes the same."""
 
     name: str
     plant: Callable[[Program], Program]
     per_layer: bool = True
     equivalent: str = ""
+    looped: bool = False
+
+    @property
+    def network(self) -> str:
+        """In words."""
+        return "one per layer, loops" if self.looped else "one per layer" if self.per_layer else "one per channel"
 
 
 def _at(mnemonic: str, change: Callable[[Fields], Fields | None], engine: str, opcode: str, which: int = 0,
@@ -212,7 +232,36 @@ def _patch(fields: Fields) -> bool:
 
 _NO_DATA = "what is to be added is no block, so nobody reads its extents"
 
+
+def _of_loop(
+    name: str, setting: str, change: Callable[[Fields], Fields | None], part: str = "added", equivalent: str = ""
+) -> Damage:
+    """One of what the core issues for the first loop changed."""
+    plant = _first(operation(setting, change), "load", f"loop_ws.{part}")
+    return Damage(f"{name} of a loop", plant, equivalent=equivalent, looped=True)
+
+
+LOOPED = (
+    _of_loop("a row too few", "loop_ws_config_bounds", added(pad_i=1)),
+    _of_loop("a column too few", "loop_ws_config_bounds", added(pad_j=1)),
+    _of_loop("a number too few of each sum", "loop_ws_config_bounds", added(pad_k=1)),
+    _of_loop("everything but the bounds", "loop_ws_config_bounds", dropped),
+    _of_loop("the first factor from one byte on", "loop_ws_config_addrs_ab", added(a=1)),
+    _of_loop("the second factor from one byte on", "loop_ws_config_addrs_ab", added(b=1)),
+    _of_loop("no first factor", "loop_ws_config_addrs_ab", given(a=0)),
+    _of_loop("no bias", "loop_ws_config_addrs_dc", given(d=0)),
+    _of_loop("the result from one byte on", "loop_ws_config_addrs_dc", added(c=1)),
+    _of_loop("the step of the second factor", "loop_ws_config_strides_ab", added(b_stride=1)),
+    _of_loop("the step of the result", "loop_ws_config_strides_dc", added(c_stride=1)),
+    _of_loop("the bias not added", "loop_ws", given(accumulate=0)),
+    _of_loop("sums whole", "loop_ws", given(full_c=1)),
+    _of_loop("the second factor turned", "loop_ws", given(transpose_b=1)),
+    _of_loop("the other half", "loop_ws", given(a_half=2), equivalent="nothing else lies there yet"),
+    _of_loop("everything but the settings", "loop_ws", dropped),
+)
+
 DAMAGES = (
+    *LOOPED,
     Damage("fences between two layers dropped", _unfenced(4, 5)),
     Damage("one of two fences between two layers dropped", _unfenced(4), equivalent="the other one waits for the same"),
     Damage("the fence before the core reads sums dropped", _unfenced(4), False),
@@ -302,19 +351,21 @@ def planted(damage: Damage) -> Iterator[list[bool]]:
         yield changed
 
 
-def quantised(folder: Path) -> dict[bool, Path]:
-    """The network with one scale per layer, and with one per channel."""
-    paths = {per_layer: folder / f"{per_layer}.onnx" for per_layer in (True, False)}
-    for per_layer, path in paths.items():
-        dsa_sched.quantize(network(), calibrate="seeded", inputs=1, per_layer=per_layer).save(path)
-    return paths
+def quantised(damage: Damage, folder: Path) -> Path:
+    """The network of a damage, quantised; made once for each folder."""
+    path = folder / f"{damage.network}.onnx"
+    if not path.exists():
+        made = looped_network() if damage.looped else network()
+        dsa_sched.quantize(made, calibrate="seeded", inputs=1, per_layer=damage.per_layer).save(path)
+    return path
 
 
-def outcome(damage: Damage, paths: dict[bool, Path]) -> Outcome:
+def outcome(damage: Damage, folder: Path) -> Outcome:
     """The verdict on one damage. Raises ValueError for one that changes nothing."""
+    path = quantised(damage, folder)
     with planted(damage) as changed:
         try:
-            report = verify_model(paths[damage.per_layer], "gemmini", CompileOptions(O0()), VerifyOptions(SAMPLES))
+            report = verify_model(path, "gemmini", CompileOptions(O0()), VerifyOptions(SAMPLES))
             found, words = ("comparison", report.failures[0]) if report.failures else ("", "")
         except TargetError as error:
             found, words = "fault", str(error)
@@ -324,7 +375,7 @@ def outcome(damage: Damage, paths: dict[bool, Path]) -> Outcome:
 
 
 def page(outcomes: Sequence[Outcome]) -> str:
-    rows = [(each.damage.name, "one per layer" if each.damage.per_layer else "one per channel",
+    rows = [(each.damage.name, each.damage.network,
              each.found or ("equivalent" if each.damage.equivalent else "NOT FOUND"),
              each.damage.equivalent or _short(each.words)) for each in outcomes]  # fmt: skip
     return table(("damage", "scales", "found by", "said, or why it is none"), rows)
@@ -343,8 +394,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     wanted = [damage for damage in DAMAGES if not options.only or any(word in damage.name for word in options.only)]
     with tempfile.TemporaryDirectory() as folder:
-        paths = quantised(Path(folder))
-        outcomes = [outcome(damage, paths) for damage in wanted]
+        outcomes = [outcome(damage, Path(folder)) for damage in wanted]
     print(page(outcomes))
     if not options.only:
         found = sum(bool(each.found) for each in outcomes)

@@ -29,7 +29,15 @@ from codegen.judgement import Array, Judgement, Sampled
 from hw_models.chip import Chip
 from hw_models.errors import TargetError
 from isched.program.program import Program, TensorPlacement
-from isched.program.target import EmulatesPrepared, LowerTarget, MovesOperands, Prepares, Schedulable, Timeable
+from isched.program.target import (
+    ChoosesForms,
+    EmulatesPrepared,
+    LowerTarget,
+    MovesOperands,
+    Prepares,
+    Schedulable,
+    Timeable,
+)
 from isched.program.timed_ops import TimedStream
 from partitioner.ir.graph import Constants, Graph, Op
 from partitioner.ir.kernels import KernelTarget
@@ -248,6 +256,7 @@ CAPABILITIES = (
     Capability(Rolls, ("emit_rolled",), "compile --roll"),
     Capability(KeepsSome, ("keeps_in", "keeps"), "levels above O0 where only some values may stay in a core"),
     Capability(MovesOperands, ("lower_moving",), "tiles that bring their operands and leave their results themselves"),
+    Capability(ChoosesForms, ("in_fastest_forms",), "compile: layers of which the target has several forms of code"),
     Capability(EmulatesPrepared, ("emulate_prepared",), "models with integers before or after the layers"),
     Capability(Prepares, ("prepare", "look_up"), "the same, where cores compute them"),
     Capability(JudgesPrepared, ("refuses_prepared",), "the same, where only some of these operators can be done"),

@@ -9,6 +9,7 @@ from codegen.gemmini.emit.executable import disassemble, emit, made_for
 from codegen.gemmini.emulation.layer_reference import emulate
 from codegen.gemmini.emulation.prepared_reference import emulate_prepared
 from codegen.gemmini.execution import run, simulate, trace
+from codegen.gemmini.forms import in_fastest_forms
 from codegen.gemmini.isa.geometry import ACCUMULATOR, BASE, DATA_BASE, DEFAULT, MAIN, MAIN_BYTES, SCRATCHPAD, SUMS_BYTES
 from codegen.gemmini.kernels.layers import OPERATORS, fuses, granularity, instrs, keeps, refusal, work
 from codegen.gemmini.kernels.prepared import preparation_instrs, refused_preparation
@@ -72,6 +73,7 @@ class GemminiTarget:
     work = staticmethod(work)
     lower_moving = staticmethod(instrs)
     keeps = staticmethod(keeps)
+    in_fastest_forms = staticmethod(in_fastest_forms)
     issue_costs = staticmethod(issue_costs)
     trace = staticmethod(trace)
 

@@ -324,7 +324,8 @@ def gather_artifact(
 
 
 def _origin(made: Compilation, source: str, asked: CompileOptions) -> OriginEntry:
-    layout = made.made.layout.options if isinstance(made.made, Lowered) else PLAIN
+    lowered = made.made if isinstance(made.made, Lowered) else None
+    layout = lowered.layout.options if lowered else PLAIN
     return OriginEntry(
         network=source if source in zoo_names() and not Path(source).is_file() else "",
         options=options_entry(asked),
@@ -336,7 +337,7 @@ def _origin(made: Compilation, source: str, asked: CompileOptions) -> OriginEntr
         ),
         decisions=tuple(
             DecisionEntry(subject=each.subject, verdict=each.verdict, reason=each.reason)
-            for each in made.model.decisions
+            for each in (*made.model.decisions, *(lowered.program.decisions if lowered else ()))
         ),
         warnings=made.model.warnings,
     )

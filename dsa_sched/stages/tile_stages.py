@@ -20,7 +20,7 @@ from hw_models.chip import Chip
 from isched.hazards.verify_program import verify_program
 from isched.lowering.lower import lower_layout
 from isched.program.program import Program
-from isched.program.target import Timeable
+from isched.program.target import ChoosesForms, Timeable
 from isched.scheduling.schedule import list_scheduled, scheduled_lowering
 from isched.timing.cycle_model import EndedRun, run_below
 from partitioner.context.plan_context import Context, PlanContext
@@ -132,8 +132,12 @@ def lower_below(
 
 
 def _program(planned: Planned[TileTarget], layout: Layout, options: CompileOptions) -> Program:
-    ctx = planned.context
-    return lower_layout(layout, ctx, ctx.target.data_base_bytes, options.isolated, options.keep_values, options.shared)
+    ctx, base = planned.context, planned.context.target.data_base_bytes
+    program = lower_layout(layout, ctx, base, options.isolated, options.keep_values, options.shared)
+    if not isinstance(ctx.target, ChoosesForms):
+        return program
+    layers = tuple(layer for group in planned.plan.groups for layer in group.layers)
+    return ctx.target.in_fastest_forms(program, ctx.graph, ctx.constants, layers, ctx.chip)
 
 
 def verified(planned: Planned[TileTarget], lowered: Lowered, progress: Progress) -> Lowered:

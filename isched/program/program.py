@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
+from partitioner.ir.decisions import Decision
 from partitioner.ir.text import format_line
 
 
@@ -90,6 +91,7 @@ class Program:
     barrier: str
     placements: tuple[TensorPlacement, ...]
     streams: tuple[Stream, ...]
+    decisions: tuple[Decision, ...] = ()
 
     @cached_property
     def cores(self) -> int:

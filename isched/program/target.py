@@ -115,6 +115,17 @@ class MovesOperands(Protocol):
 
 
 @runtime_checkable
+class ChoosesForms(Protocol):
+    """A target that has several forms of code for a layer, of which the cycle model finds the fastest."""
+
+    def in_fastest_forms(
+        self, program: Program, graph: Graph, constants: Constants, layers: tuple[Layer, ...], chip: Chip
+    ) -> Program:
+        """The program, in which some layers are computed in another form, from and to the same places of the main
+        memory, and the decisions about that."""
+
+
+@runtime_checkable
 class EmulatesPrepared(Protocol):
     """A target that computes operators on integers before and after the layers: how their results are judged."""
 

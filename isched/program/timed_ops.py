@@ -48,7 +48,8 @@ class IssueCost:
 
     An instruction of a program that is a loop of machine instructions takes `entries` places in its engine's queue.
     Where these are more than the queue has, the scalar core is held until it is over: it issues them meanwhile. `work`
-    is given where the regions that an instruction touches do not tell its work.
+    is given where the regions that an instruction touches do not tell its work. With `stationed` the instruction waits
+    in its queue for what it touches, not before it is issued.
     """
 
     before: int
@@ -57,6 +58,7 @@ class IssueCost:
     missed: int = 0
     entries: int = 1
     work: OpWork | None = None
+    stationed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

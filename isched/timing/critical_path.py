@@ -105,6 +105,8 @@ def _backwards(timeline: Timeline) -> Iterator[Stretch]:
             before = order.on_unit[number]
             if span.start > span.issued and before >= 0 and spans[before].end >= span.start:
                 number = before
+            elif span.start > span.issued and span.blocked_by >= 0 and spans[span.blocked_by].end == span.start:
+                number = span.blocked_by
             elif span.start > span.issued and (span.unit, span.opcode, span.start) in order.came_last:
                 number, over = order.came_last[span.unit, span.opcode, span.start], False
             elif span.start > span.issued:

@@ -4,9 +4,10 @@
 
 Rules, with all numbers from the chip file (docs/timing.md says which are assumptions): each core's scalar core runs in
 order and takes `scalar_instruction_cycles` per instruction; it hands an instruction to its engine's queue when no
-access in flight on the core conflicts with it (RAW, WAR, WAW) and the queue has a place, else it stalls; a loop of more
-instructions than the queue has places holds it until the loop is over; lines of code that its instruction cache lacks
-are fetched after the instructions that they hold; queues are in order; a barrier first
+access in flight on the core conflicts with it (RAW, WAR, WAW) and the queue has a place, else it stalls; where queues
+are reservation stations, the instruction waits there instead; a loop of more instructions than the queue has places
+holds it until the loop is over; lines of code that its instruction cache lacks are fetched after the instructions that
+they hold; queues are in order; a barrier first
 waits for the core's own engines; a transfer shares its links and memories with all other transfers; waiting for a DMA
 transfer is polling, and only the next reading of the flag sees the end.
 
@@ -205,7 +206,10 @@ class _Run:
                 conflicting = known.get(key)
                 if conflicting is None:
                     conflicting = known[key] = conflict(touched, other.touched)
-                if conflicting:
+                if conflicting and job.op.issue.stationed:
+                    other.followers += (job,)
+                    job.missing += 1
+                elif conflicting:
                     blockers[other] = "conflict"
         full = core.queues.get(job.op.unit)
         if full and sum(other.op.issue.entries for other in full) >= self._depth(job.op.unit):
@@ -303,7 +307,9 @@ class _Run:
     # Engines
 
     def _begin(self, job: TimedJob) -> None:
-        """Begin a job that is the first of its queue and whose unit is free."""
+        """Begin a job that is the first of its queue and whose unit is free, unless it waits there."""
+        if job.missing:
+            return
         job.start = self.now
         if job.op.rendezvous:
             here = self.arrived.setdefault(job.op.rendezvous, [])
@@ -347,6 +353,12 @@ class _Run:
             queue.popleft()
             if queue:
                 self._begin(queue[0])
+            for follower in job.followers:
+                follower.missing -= 1
+                waiting = self.cores[follower.core].queues.get(follower.op.unit)
+                if not follower.missing and waiting and waiting[0] is follower:
+                    follower.blocker = job
+                    self._begin(follower)
             for number, reason in job.waiters:
                 self._unblock(number, reason, job)
             if job.held:

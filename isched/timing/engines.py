@@ -31,11 +31,12 @@ def touched_by(op: TimedOp) -> list[Touch]:
 class TimedJob:
     """One op of one core in flight. `blocker` is the last thing its issue waited for; `together` are further jobs that
     its transfer serves; `held` says that its core goes on when it is over; `waiters` are the cores whose scalar core
-    waits for it, with the reason; `touched` are its accesses."""
+    waits for it, with the reason, `followers` the jobs that wait for it in their queues, each for `missing` ones;
+    `touched` are its accesses."""
 
     __slots__ = (
-        "blocker", "core", "end", "flow", "held", "index", "issued", "moved_since", "op", "over", "ready", "stall",
-        "start", "together", "touched", "waiters",
+        "blocker", "core", "end", "flow", "followers", "held", "index", "issued", "missing", "moved_since", "op",
+        "over", "ready", "stall", "start", "together", "touched", "waiters",
     )  # fmt: skip
 
     def __init__(self, core: int, index: int, op: TimedOp, ready: float) -> None:
@@ -48,6 +49,8 @@ class TimedJob:
         self.moved_since = 0.0
         self.together: tuple[TimedJob, ...] = ()
         self.waiters: tuple[tuple[int, str], ...] = ()
+        self.followers: tuple[TimedJob, ...] = ()
+        self.missing = 0
         self.touched: list[Touch] = []
 
 

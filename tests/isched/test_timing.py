@@ -218,6 +218,25 @@ def test_what_conflicts_with_an_access_in_flight_waits(first: TimedOp, second: T
     assert timeline.stall_cycles == ({"conflict": 49} if waits else {})
 
 
+def test_what_waits_in_a_reservation_station_does_not_stop_the_scalar_core() -> None:
+    """The second instruction waits for the first one in its queue, and what follows is issued; queues stay in order."""
+    waiting = replace(work("vector", 5, reads=(1,)), issue=IssueCost(1, stationed=True))
+    timeline = run((work("matrix", 50, writes=(1,)), waiting, load(64), vector(3)))
+    assert spans(timeline)[1] == (2, 51, 56)
+    assert spans(timeline)[2][:2] == (3, 3)
+    assert spans(timeline)[3] == (4, 56, 59)
+    assert timeline.stall_cycles == {}
+    early = run((work("matrix", 50, writes=(1,)), waiting))
+    assert [stretch.cause for stretch in critical_path(early)] == ["scalar", "matrix", "vector"]
+
+
+def test_a_full_reservation_station_stops_the_scalar_core() -> None:
+    waiting = replace(work("vector", 5, reads=(1,)), issue=IssueCost(1, stationed=True))
+    timeline = run((work("matrix", 50, writes=(1,)), waiting, waiting, waiting), chip=assumed(queue_depth=2))
+    assert spans(timeline)[1:] == [(2, 51, 56), (3, 56, 61), (56, 61, 66)]
+    assert timeline.stall_cycles == {"queue": 52}
+
+
 def test_rows_that_lie_between_each_other_do_not_conflict() -> None:
     even = Region("L1", 0, 32, 8, 64)
     odd, shifted = Region("L1", 32, 32, 8, 64), Region("L1", 31, 32, 8, 64)

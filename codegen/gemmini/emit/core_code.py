@@ -12,7 +12,18 @@ from dataclasses import dataclass, field
 from codegen.gemmini.emit.integer_code import TEMPORARIES, better_code, index_code, integer_code
 from codegen.gemmini.isa.table import instruction
 from codegen.gemmini.streams.float_registers import FLOAT_REGISTERS, float_registers
-from codegen.gemmini.streams.streams import WORD, BestPlace, Do, Elements, Integers, Item, Loop, Operand, RowCopy
+from codegen.gemmini.streams.streams import (
+    WORD,
+    BestPlace,
+    Do,
+    Elements,
+    Integers,
+    Item,
+    Loop,
+    Operand,
+    RowCopy,
+    Unrolled,
+)
 from codegen.riscv.codec import Instruction
 
 ZERO = 0
@@ -189,6 +200,8 @@ class _Nest:
             return self._row(item, path)
         if isinstance(item, BestPlace):
             return self._place(item, path)
+        if isinstance(item, Unrolled):
+            return [], {}, Counter()
         if isinstance(item, Do):
             registers = [self._operand(operand, path) for operand in (item.first, item.second)]
             moved = dict(zip(registers, (item.first, item.second), strict=True))

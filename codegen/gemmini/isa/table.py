@@ -8,6 +8,8 @@ registers are read.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from codegen.gemmini.isa.operations import FUNCTIONS
 from codegen.riscv.codec import Codec, Instruction
 from codegen.riscv.row import GPR, Field, GnuForm, Row
@@ -32,6 +34,7 @@ ROWS: tuple[Row, ...] = (*(_function(name, number) for name, number in FUNCTIONS
 CODEC = Codec(ROWS)
 
 
+@lru_cache(maxsize=1 << 16)
 def instruction(mnemonic: str, *values: int) -> Instruction:
     """The instruction with these operand values, in the row's order. Raises IsaError."""
     return CODEC.instruction(mnemonic, values)

@@ -25,6 +25,8 @@ from codegen.gemmini.simulator.status import (
     ENDED,
     FLOATS_OFF,
     LIMIT,
+    LOOP_TOO_LARGE,
+    LOOP_UNSET,
     MISALIGNED,
     NO_FACTOR,
     NOT_SIMULATED,
@@ -42,6 +44,10 @@ FUNCTION_COUNT: Final = sum(row.extension == "Gemmini" for row in ROWS)
 CONFIG, MVIN, MVIN2, MVIN3, MVOUT = (_N[name] for name in ("config", "mvin", "mvin2", "mvin3", "mvout"))
 PRELOADED, ACCUMULATED, PRELOAD, FLUSH = (
     _N[name] for name in ("compute_preloaded", "compute_accumulated", "preload", "flush")
+)
+LOOP, LOOP_BOUNDS, LOOP_AB, LOOP_DC, LOOP_STRIDES_AB, LOOP_STRIDES_DC = (
+    _N[f"loop_ws{name}"]
+    for name in ("", *(f"_config_{kind}" for kind in ("bounds", "addrs_ab", "addrs_dc", "strides_ab", "strides_dc")))
 )
 LUI, AUIPC, JAL, JALR = (_N[name] for name in ("lui", "auipc", "jal", "jalr"))
 BEQ, BNE, BLT, BGE, BLTU, BGEU = (_N[name] for name in ("beq", "bne", "blt", "bge", "bltu", "bgeu"))
@@ -75,7 +81,23 @@ STATUS = 32
 PENDING_LOW, PENDING_HIGH = 33, 34
 """Places of the range in which bytes were moved out since the last fence; its end is 0 where there are none."""
 
-CONFIG_WORDS: Final = 35
+LOOP_I, LOOP_J, LOOP_K, PAD_I, PAD_J, PAD_K = range(35, 41)
+LOOP_A, LOOP_B, LOOP_D, LOOP_C = range(41, 45)
+STEP_A, STEP_B, STEP_D, STEP_C = range(45, 49)
+"""Places of what a loop's own instructions set: blocks, what the last ones lack, addresses, strides in elements."""
+
+LOOP_SET, LOOP_PLACE, LOOP_SUMS = 49, 50, 51
+"""Places of which of the five were set since the last loop, as bits; of the next loop's number, and of the half of the
+accumulator that its sums take, each 0 or 1."""
+
+CONFIG_WORDS: Final = 52
+ALL_SET: Final = 0b11111
+MOVED_BYTES: Final = 64
+"""Bytes of a row of the main memory that one instruction of a loop moves at most, if that is a block."""
+
+PART_D, PART_A, PART_B, PART_C = range(4)
+"""What a loop moves: what is added, the factors, the result."""
+
 OUT_SCALE, EX_SCALE = 3, 4
 """Places of the scales of moving out and of computing, after those of the three states of moving in."""
 
@@ -89,6 +111,7 @@ FIRST_LOW, FIRST_HIGH, SECOND_LOW, SECOND_HIGH, TO_LOW, TO_HIGH, MAIN_LOW, MAIN_
 FIRST_SUMS: Final = 21
 NOTE_WORDS: Final = 22
 KEY_CORE, KEY_FENCE, KEY_COMPUTE, KEY_CONFIG_EX, KEY_CONFIG_LD = range(1, 6)
+KEY_LOOP_ADDED, KEY_LOOP_LOAD, KEY_LOOP_COMPUTE, KEY_LOOP_STORE = range(6, 10)
 KEY_MOVE: Final = 10
 """Added to the number of a function that moves."""
 
@@ -100,6 +123,9 @@ SINCE_COUNT, SINCE_EXTRA, SINCE_WORK, SINCE_PC = 2, 3, 4, 5
 
 READ_LOW, READ_HIGH, WRITTEN_LOW, WRITTEN_HIGH = 6, 7, 8, 9
 NOTING_WORDS: Final = 10
+MOST_NOTES: Final = 6
+"""Notes that one instruction makes, at most."""
+
 LEAST_ROWS: Final = 4
 """Cycles at least between two blocks: sums of one row may not follow each other faster."""
 
@@ -110,6 +136,7 @@ _FAR: Final = 1 << 62
 _LOW = 0xFFFFFFFF
 _GARBAGE = 0xFFFFFFFF
 _LOCAL_ROW = 0x1FFFFFFF
+_SUMS, _ACCUMULATE, _FULL = 1 << 31, 1 << 30, 1 << 29
 
 
 @njit(cache=True)
@@ -472,6 +499,183 @@ def _results_out(
 
 
 @njit(cache=True)
+def _set_loop(function: int, first: int, second: int, c: Any) -> None:
+    """Take what one of a loop's own instructions sets."""
+    if function == LOOP_BOUNDS:
+        for k in range(3):
+            c[LOOP_I + k], c[PAD_I + k] = second >> 16 * k & 0xFFFF, first >> 16 * k & 0xFFFF
+    elif function == LOOP_AB:
+        c[LOOP_A], c[LOOP_B] = first, second
+    elif function == LOOP_DC:
+        c[LOOP_D], c[LOOP_C] = first, second
+    elif function == LOOP_STRIDES_AB:
+        c[STEP_A], c[STEP_B] = first, second
+    else:
+        c[STEP_D], c[STEP_C] = first, second
+    c[LOOP_SET] |= 1 << (function - LOOP_BOUNDS)
+
+
+@njit(cache=True)
+def _loop_refused(first: int, second: int, c: Any, poison: bool, dim: int, rows: int, sums: int) -> Any:
+    """Why a loop is not carried out, as a status; RUNNING where it is."""
+    if poison and c[LOOP_SET] != ALL_SET:
+        return LOOP_UNSET
+    activation = first >> 8 & 7
+    if activation == 2 or activation == 4 or second >> 3:
+        return NOT_SIMULATED
+    turned = (second & 1) + (second >> 1 & 1)
+    if first >> 16 & 3 == 3 or first >> 18 & 3 == 3 or turned == 2 or not c[STATIONARY]:
+        return BAD_CONFIG
+    for k in range(3):
+        if c[LOOP_I + k] == 0 or c[PAD_I + k] >= dim:
+            return BAD_CONFIG
+    i, j, k = c[LOOP_I], c[LOOP_J], c[LOOP_K]
+    if (i * k + k * j) * dim > rows // 2 or i * j * dim > sums // 2:
+        return LOOP_TOO_LARGE
+    return RUNNING
+
+
+@njit(cache=True)
+def _loop_part(part: int, first: int, second: int, c: Any, dim: int, rows: int, sums: int) -> Any:
+    """How a loop moves one of its matrices: rows and columns of blocks, what the last ones lack, address, stride in
+    elements, bytes of an element, the local row where it begins, and blocks that are moved at once."""
+    i, j, k = c[LOOP_I], c[LOOP_J], c[LOOP_K]
+    pad_i, pad_j, pad_k = c[PAD_I], c[PAD_J], c[PAD_K]
+    start = c[LOOP_SUMS] * (sums // 2)
+    at_once = max(1, MOVED_BYTES // dim)
+    full, low, added = first >> 1 & 1, first >> 2 & 1, second >> 2 & 1
+    if part == PART_D:
+        wide = at_once if low else max(1, MOVED_BYTES // (4 * dim))
+        return i, j, pad_i, pad_j, c[LOOP_D], c[STEP_D], 1 if low else 4, _SUMS + start, wide
+    if part == PART_C:
+        start = c[LOOP_PLACE] * (sums // 2) if added else start
+        return i, j, pad_i, pad_j, c[LOOP_C], c[STEP_C], 4 if full else 1, _SUMS + full * _FULL + start, \
+            1 if full else at_once  # fmt: skip
+    half = (first >> 18 if part == PART_A else first >> 16) & 3
+    place = (half - 1 if half else c[LOOP_PLACE]) * (rows // 2)
+    dram, step = (c[LOOP_A], c[STEP_A]) if part == PART_A else (c[LOOP_B], c[STEP_B])
+    if added:
+        start = _SUMS + c[LOOP_PLACE] * (sums // 2) + (0 if part == PART_A else _ACCUMULATE)
+        return i, j, pad_i, pad_j, dram, step, 1, start, at_once
+    if part == PART_A:
+        if second & 1:
+            return k, i, pad_k, pad_i, dram, step, 1, place, at_once
+        return i, k, pad_i, pad_k, dram, step, 1, place, at_once
+    place += rows // 2 - k * j * dim
+    if second >> 1 & 1:
+        return j, k, pad_j, pad_k, dram, step, 1, place, at_once
+    return k, j, pad_k, pad_j, dram, step, 1, place, at_once
+
+
+@njit(cache=True)
+def _loop_block(row: int, column: int, part: Any, dim: int) -> Any:
+    """The two operands with which a loop moves blocks, from this row and column of blocks on, and how many."""
+    rows, columns, pad_rows, pad_columns, dram, step, item, local, at_once = part
+    blocks = min(at_once, columns - column)
+    wide = blocks * dim - (pad_columns if column + blocks >= columns else 0)
+    high = dim - (pad_rows if row == rows - 1 else 0)
+    offset = (row * step + column) * dim * item & _LOW
+    return dram + offset, local + (row * columns + column) * dim | wide << 32 | high << 48, blocks
+
+
+@njit(cache=True)
+def _loop_product(i: int, j: int, k: int, first: int, second: int, c: Any, dim: int, rows: int, sums: int) -> Any:
+    """The operands of `preload` and `compute` for one block of a product."""
+    a, b = (
+        _loop_part(PART_A, first, second, c, dim, rows, sums),
+        _loop_part(PART_B, first, second, c, dim, rows, sums),
+    )
+    a_row = a[7] + (k * c[LOOP_I] + i if second & 1 else i * c[LOOP_K] + k) * dim
+    b_row = b[7] + (j * c[LOOP_K] + k if second >> 1 & 1 else k * c[LOOP_J] + j) * dim
+    high = dim - (c[PAD_I] if i == c[LOOP_I] - 1 else 0)
+    wide = dim - (c[PAD_J] if j == c[LOOP_J] - 1 else 0)
+    deep = dim - (c[PAD_K] if k == c[LOOP_K] - 1 else 0)
+    to = _SUMS + c[LOOP_SUMS] * (sums // 2) + (i * c[LOOP_J] + j) * dim
+    if first & 1 or k:
+        to += _ACCUMULATE
+    preload = (b_row if i == 0 else _GARBAGE) | wide << 32 | deep << 48
+    return preload, to | wide << 32 | high << 48, a_row | deep << 32 | high << 48, _GARBAGE | dim << 32 | dim << 48
+
+
+@njit(cache=True)
+def _end_loop(c: Any) -> None:
+    """The next loop has the other place of the unroller, and other sums where these have left."""
+    c[LOOP_SET], c[LOOP_PLACE] = 0, 1 - c[LOOP_PLACE]
+    if c[LOOP_C] != 0:
+        c[LOOP_SUMS] = 1 - c[LOOP_SUMS]
+
+
+@njit(cache=True)
+def _loop(
+    first: int, second: int, mem: Any, known: Any, poison: bool, base: int,
+    spad: Any, spad_known: Any, acc: Any, acc_known: Any, pe: Any, c: Any, scales: Any, counts: Any, about: Any,
+) -> Any:  # fmt: skip
+    """A whole product of blocks: all is moved in, multiplied, moved out. What a loop reads it must not move out."""
+    dim, rows, sums = spad.shape[1], spad.shape[0], acc.shape[0]
+    status = _loop_refused(first, second, c, poison, dim, rows, sums)
+    if status != RUNNING:
+        return status
+    added = second >> 2 & 1
+    for turn in range(4):
+        if turn == PART_C and not added:
+            for k in range(c[LOOP_K]):
+                for j in range(c[LOOP_J]):
+                    for i in range(c[LOOP_I]):
+                        b, to, a, d = _loop_product(i, j, k, first, second, c, dim, rows, sums)
+                        c[B_ADDRESS], c[C_ADDRESS] = b, to
+                        status = _multiply(a, d, i == 0, poison, spad, spad_known, acc, acc_known, pe, c, scales, about)
+                        if status != RUNNING:
+                            return status
+        part = _loop_part(turn, first, second, c, dim, rows, sums)
+        if part[4] == 0 or (turn == PART_D and added):
+            continue
+        for row in range(part[0]):
+            column = 0
+            while column < part[1]:
+                dram, local, blocks = _loop_block(row, column, part, dim)
+                if turn == PART_C:
+                    status = _move_out(dram, local, mem, known, poison, base, spad, spad_known, acc, acc_known, c,
+                                       scales, counts, about)  # fmt: skip
+                else:
+                    state = 2 if turn == PART_D else turn - PART_A
+                    status = _move_in(dram, local, state, mem, known, poison, base, spad, spad_known, acc, acc_known, c,
+                                      scales, counts, about)  # fmt: skip
+                if status != RUNNING:
+                    return status
+                column += blocks
+    if poison and c[LOOP_C] != 0:
+        for turn in (PART_D, PART_A, PART_B):
+            status = _unready_part(turn, first, second, known, base, c, dim, rows, sums, about)
+            if status != RUNNING:
+                return status
+    _end_loop(c)
+    return RUNNING
+
+
+@njit(cache=True)
+def _unready_part(
+    turn: int, first: int, second: int, known: Any, base: int, c: Any, dim: int, rows: int, sums: int, about: Any
+) -> Any:
+    """UNFENCED where a loop has moved out bytes that it has moved in: it may do either first."""
+    part = _loop_part(turn, first, second, c, dim, rows, sums)
+    if part[4] == 0 or (turn == PART_D and second >> 2 & 1):
+        return RUNNING
+    state = 2 if turn == PART_D else turn - PART_A
+    item = 4 if part[7] >> 31 and not c[LOAD_SHRUNK + state] else 1
+    for row in range(part[0]):
+        column = 0
+        while column < part[1]:
+            dram, local, blocks = _loop_block(row, column, part, dim)
+            for line in range(local >> 48 & 0xFFFF):
+                about[0] = dram + line * c[LOAD_STRIDE + state]
+                status = _unready(known, True, about[0] - base, (local >> 32 & 0xFFFF) * item)
+                if status != RUNNING:
+                    return status
+            column += blocks
+    return RUNNING
+
+
+@njit(cache=True)
 def _accelerate(
     function: int, first: int, second: int, mem: Any, known: Any, poison: bool, base: int,
     spad: Any, spad_known: Any, acc: Any, acc_known: Any, pe: Any, c: Any, scales: Any, counts: Any, about: Any,
@@ -492,6 +696,12 @@ def _accelerate(
     if function in (PRELOADED, ACCUMULATED):
         return _multiply(first, second, function == PRELOADED, poison, spad, spad_known, acc, acc_known, pe, c, scales,
                          about)  # fmt: skip
+    if LOOP < function <= LOOP_STRIDES_DC:
+        _set_loop(function, first, second, c)
+        return RUNNING
+    if function == LOOP:
+        return _loop(first, second, mem, known, poison, base, spad, spad_known, acc, acc_known, pe, c, scales, counts,
+                     about)  # fmt: skip
     return RUNNING if function == FLUSH else NOT_SIMULATED
 
 
@@ -546,72 +756,141 @@ def _noted(
     function: int, first: int, second: int, pc: int, c: Any, scales: Any, notes: Any, noting: Any, widths: Any
 ) -> Any:
     """Note one instruction of the accelerator, in place of doing it. `widths` are the elements of a local row, the
-    bytes of a beat of the bus, and those of the largest request."""
-    dim, beat, request = widths
+    bytes of a beat of the bus, those of the largest request, and the rows of the scratchpad and of the accumulator."""
     if function == CONFIG:
         kind = first & 3
         key = KEY_CONFIG_EX if kind == 0 else KEY_CONFIG_LD if kind == 1 else KEY_MOVE + MVOUT
         _open(key, kind > 1, pc, notes, noting)
         return _configure(first, second, c, scales)
+    if LOOP < function <= LOOP_STRIDES_DC:
+        _set_loop(function, first, second, c)
+        noting[SINCE_PC] = noting[SINCE_PC] if noting[SINCE_COUNT] else pc
+        noting[SINCE_COUNT] += 1  # the core goes on at once
+        return RUNNING
+    if function == LOOP:
+        return _noted_loop(first, second, pc, c, notes, noting, widths)
     if function in (MVIN, MVIN2, MVIN3):
         note = _open(KEY_MOVE + function, False, pc, notes, noting)
-        state = 0 if function == MVIN else 1 if function == MVIN2 else 2
-        sums, row, columns, rows = second >> 31 & 1, second & 0x1FFFFFFF, second >> 32 & 0xFFFF, second >> 48 & 0xFFFF
-        blocks = -(-columns // dim)
-        _spread(note, TO_LOW, row, row + rows + (blocks - 1) * c[LOAD_BLOCK + state])
-        note[SUMS] = sums
-        if first == 0:
-            note[LOCAL] += rows * blocks
-            return RUNNING
-        stride = c[LOAD_STRIDE + state]
-        read = 1 if stride == 0 else rows
-        size = columns * (4 if sums and not c[LOAD_SHRUNK + state] else 1)
-        _spread(note, MAIN_LOW, first, first + (rows - 1) * stride + size)
-        note[REQUESTS] += read * -(-size // request)
-        note[BEATS] += read * -(-size // beat)
-        note[MOVED] += read * size
-        note[LOCAL] += (rows - read) * blocks
+        _note_in(first, second, 0 if function == MVIN else 1 if function == MVIN2 else 2, MAIN_LOW, TO_LOW, c, note,
+                 widths[:3])  # fmt: skip
     elif function == MVOUT:
-        note = _open(KEY_MOVE + MVOUT, False, pc, notes, noting)
-        sums, row, columns, rows = second >> 31 & 1, second & 0x3FFFFFF, second >> 32 & 0xFFFF, second >> 48 & 0xFFFF
-        stride, size, reach = c[OUT_STRIDE], columns * (4 if second >> 29 & 1 else 1), rows
-        if c[POOL_STRIDE] != 0:
-            rows = c[POOL_OUT_ROWS] * c[POOL_OUT_COLUMNS]
-            reach = c[POOL_IN_ROWS] * c[POOL_IN_COLUMNS]
-            note[LOCAL] += rows * (c[POOL_SIZE] * c[POOL_SIZE] - 1)
-            stride *= c[POOL_WIDTH]
-            _spread(note, MAIN_LOW, first, first + (c[POOL_OUT_ROWS] - 1) * stride
-                    + (c[POOL_OUT_COLUMNS] - 1) * c[OUT_STRIDE] + size)  # fmt: skip
-        else:
-            _spread(note, MAIN_LOW, first, first + (rows - 1) * stride + size)
-        _spread(note, FIRST_LOW, row, row + reach + (-(-columns // dim) - 1) * dim)
-        note[SUMS] = sums
-        note[REQUESTS] += rows * -(-size // request)
-        note[BEATS] += rows * -(-size // beat)
-        note[MOVED] += rows * size
+        _note_out(first, second, c, _open(KEY_MOVE + MVOUT, False, pc, notes, noting), widths[:3])
     elif function in (PRELOAD, PRELOADED, ACCUMULATED):
         note = _open(KEY_COMPUTE, False, pc, notes, noting)
         if function == PRELOAD:
             c[B_ADDRESS], c[C_ADDRESS] = first, second
             return RUNNING
-        b, to = c[B_ADDRESS], c[C_ADDRESS]
-        a_rows, b_row, b_rows = first >> 48 & 0xFFFF, b & _LOW, b >> 48 & 0xFFFF
-        if first & _LOW != _GARBAGE:
-            a_row = first & _LOCAL_ROW
-            note[FIRST_SUMS] = first >> 31 & 1
-            _spread(note, FIRST_LOW, a_row, a_row + max(0, a_rows - 1) * c[A_STRIDE] + 1)
-        if b_row == _GARBAGE or function == ACCUMULATED:
-            b_rows = 1
-        else:
-            _spread(note, SECOND_LOW, b_row, b_row + b_rows)
-        if to & _LOW != _GARBAGE:
-            note[SUMS] = to >> 31 & 1
-            rows = to >> 48 & 0xFFFF
-            _spread(note, TO_LOW, to & 0x1FFFFFFF, (to & 0x1FFFFFFF) + max(0, rows - 1) * c[C_STRIDE] + 1)
-        whole = not c[STATIONARY] or c[TRANSPOSE_A] or c[TRANSPOSE_B] or second & _LOW != _GARBAGE
-        note[ARRAY] += dim if whole else max(a_rows, b_rows, LEAST_ROWS)
+        _note_product(first, second, function == PRELOADED, c, note, widths[0])
     elif function != FLUSH:
         return NOT_SIMULATED
+    return RUNNING
+
+
+@njit(cache=True)
+def _note_in(first: int, second: int, state: int, main: int, to: int, c: Any, note: Any, widths: Any) -> None:
+    """Note one instruction that moves in, with its bytes and local rows in these columns."""
+    dim, beat, request = widths
+    sums, row, columns, rows = second >> 31 & 1, second & 0x1FFFFFFF, second >> 32 & 0xFFFF, second >> 48 & 0xFFFF
+    blocks = -(-columns // dim)
+    _spread(note, to, row, row + rows + (blocks - 1) * c[LOAD_BLOCK + state])
+    note[SUMS] = sums
+    if first == 0:
+        note[LOCAL] += rows * blocks
+        return
+    stride = c[LOAD_STRIDE + state]
+    read = 1 if stride == 0 else rows
+    size = columns * (4 if sums and not c[LOAD_SHRUNK + state] else 1)
+    _spread(note, main, first, first + (rows - 1) * stride + size)
+    note[REQUESTS] += read * -(-size // request)
+    note[BEATS] += read * -(-size // beat)
+    note[MOVED] += read * size
+    note[LOCAL] += (rows - read) * blocks
+
+
+@njit(cache=True)
+def _note_out(first: int, second: int, c: Any, note: Any, widths: Any) -> None:
+    """Note one instruction that moves out."""
+    dim, beat, request = widths
+    sums, row, columns, rows = second >> 31 & 1, second & 0x3FFFFFF, second >> 32 & 0xFFFF, second >> 48 & 0xFFFF
+    stride, size, reach = c[OUT_STRIDE], columns * (4 if second >> 29 & 1 else 1), rows
+    if c[POOL_STRIDE] != 0:
+        rows = c[POOL_OUT_ROWS] * c[POOL_OUT_COLUMNS]
+        reach = c[POOL_IN_ROWS] * c[POOL_IN_COLUMNS]
+        note[LOCAL] += rows * (c[POOL_SIZE] * c[POOL_SIZE] - 1)
+        stride *= c[POOL_WIDTH]
+        _spread(note, MAIN_LOW, first, first + (c[POOL_OUT_ROWS] - 1) * stride
+                + (c[POOL_OUT_COLUMNS] - 1) * c[OUT_STRIDE] + size)  # fmt: skip
+    else:
+        _spread(note, MAIN_LOW, first, first + (rows - 1) * stride + size)
+    _spread(note, FIRST_LOW, row, row + reach + (-(-columns // dim) - 1) * dim)
+    note[SUMS] = sums
+    note[REQUESTS] += rows * -(-size // request)
+    note[BEATS] += rows * -(-size // beat)
+    note[MOVED] += rows * size
+
+
+@njit(cache=True)
+def _note_product(first: int, second: int, fill: bool, c: Any, note: Any, dim: int) -> None:
+    """Note the product of one block."""
+    b, to = c[B_ADDRESS], c[C_ADDRESS]
+    a_rows, b_row, b_rows = first >> 48 & 0xFFFF, b & _LOW, b >> 48 & 0xFFFF
+    if first & _LOW != _GARBAGE:
+        a_row = first & _LOCAL_ROW
+        note[FIRST_SUMS] = first >> 31 & 1
+        _spread(note, FIRST_LOW, a_row, a_row + max(0, a_rows - 1) * c[A_STRIDE] + 1)
+    if b_row == _GARBAGE or not fill:
+        b_rows = 1
+    else:
+        _spread(note, SECOND_LOW, b_row, b_row + b_rows)
+    if to & _LOW != _GARBAGE:
+        note[SUMS] = to >> 31 & 1
+        rows = to >> 48 & 0xFFFF
+        _spread(note, TO_LOW, to & 0x1FFFFFFF, (to & 0x1FFFFFFF) + max(0, rows - 1) * c[C_STRIDE] + 1)
+    whole = not c[STATIONARY] or c[TRANSPOSE_A] or c[TRANSPOSE_B] or second & _LOW != _GARBAGE
+    note[ARRAY] += dim if whole else max(a_rows, b_rows, LEAST_ROWS)
+
+
+@njit(cache=True)
+def _noted_loop(first: int, second: int, pc: int, c: Any, notes: Any, noting: Any, widths: Any) -> Any:
+    """Notes of a loop: of moving in what is added, of moving in the factors, of the product, of moving out."""
+    dim, _, _, rows, sums = widths
+    status = _loop_refused(first, second, c, False, dim, rows, sums)
+    if status != RUNNING:
+        return status
+    added, begun = second >> 2 & 1, noting[NOTED]
+    for turn in range(4):
+        part = _loop_part(turn, first, second, c, dim, rows, sums)
+        if turn == PART_C and not added:
+            note = _open(KEY_LOOP_COMPUTE, True, pc, notes, noting)
+            note[COUNT] = 0
+            for k in range(c[LOOP_K]):
+                for j in range(c[LOOP_J]):
+                    for i in range(c[LOOP_I]):
+                        b, to, a, d = _loop_product(i, j, k, first, second, c, dim, rows, sums)
+                        c[B_ADDRESS], c[C_ADDRESS] = b, to
+                        note[COUNT] += 2
+                        _note_product(a, d, i == 0, c, note, dim)
+        if part[4] == 0 or (turn == PART_D and added):
+            continue
+        key = KEY_LOOP_ADDED if turn == PART_D else KEY_LOOP_STORE if turn == PART_C else KEY_LOOP_LOAD
+        if turn != PART_B or c[LOOP_A] == 0:
+            note = _open(key, True, pc, notes, noting)
+            note[COUNT] = 0
+        for row in range(part[0]):
+            column = 0
+            while column < part[1]:
+                dram, local, blocks = _loop_block(row, column, part, dim)
+                note[COUNT] += 1
+                if turn == PART_C:
+                    _note_out(dram, local, c, note, widths[:3])
+                elif turn == PART_B:
+                    _note_in(dram, local, 1, FIRST_LOW, SECOND_LOW, c, note, widths[:3])
+                else:
+                    _note_in(dram, local, 2 if turn == PART_D else 0, MAIN_LOW, TO_LOW, c, note, widths[:3])
+                column += blocks
+    for number in range(begun + 1, noting[NOTED]):
+        notes[number, BEFORE] = -1
+    _end_loop(c)
     return RUNNING
 
 
@@ -681,7 +960,7 @@ def run(
         if n < 0:
             return BAD_CODE, pc, executed
         if takes_notes:
-            if noting[NOTED] + 3 > len(notes):
+            if noting[NOTED] + MOST_NOTES > len(notes):
                 return NOTES_FULL, pc, executed
             if n < FUNCTION_COUNT:
                 status = _noted(n, a, b, pc, c, scales, notes, noting, widths)

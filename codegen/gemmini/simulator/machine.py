@@ -97,17 +97,20 @@ class Noting:
     """Room for notes of what the accelerator is asked to do, in place of doing it, for `codegen.gemmini.timing.trace`.
 
     `notes` has one note per row, in the columns of `codegen.gemmini.simulator.core`; `state` counts notes and holds
-    what the core did since the last one. `widths` are the array's width, the bytes of a beat and the longest request;
-    `extra` are cycles of each row of the instruction table beyond one tick."""
+    what the core did since the last one. `widths` are the array's width, the bytes of a beat, the longest request and
+    the rows of the local memories; `extra` are cycles of each row of the instruction table beyond one tick."""
 
     notes: npt.NDArray[np.int64]
     state: npt.NDArray[np.int64]
-    widths: tuple[int, int, int]
+    widths: tuple[int, int, int, int, int]
     extra: npt.NDArray[np.int64]
 
 
 NO_NOTES = Noting(
-    np.zeros((0, core.NOTE_WORDS), np.int64), np.zeros(core.NOTING_WORDS, np.int64), (1, 1, 1), np.zeros(0, np.int64)
+    np.zeros((0, core.NOTE_WORDS), np.int64),
+    np.zeros(core.NOTING_WORDS, np.int64),
+    (1, 1, 1, 1, 1),
+    np.zeros(0, np.int64),
 )
 
 

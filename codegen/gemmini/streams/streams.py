@@ -123,6 +123,17 @@ class BestPlace:
 
 
 @dataclass(frozen=True, slots=True)
+class Unrolled:
+    """Work of the accelerator that is part of a loop of its own, asked for here or before: no code."""
+
+    part: str
+
+
+PARTS = ("added", "load", "compute", "store")
+"""Parts of a loop of the accelerator's own."""
+
+
+@dataclass(frozen=True, slots=True)
 class Loop:
     """What is done `count` times, at least once."""
 
@@ -130,7 +141,7 @@ class Loop:
     body: tuple[Item, ...]
 
 
-Item: TypeAlias = Do | Elements | Integers | RowCopy | BestPlace | Loop
+Item: TypeAlias = Do | Elements | Integers | RowCopy | BestPlace | Unrolled | Loop
 
 
 def once(mnemonic: str, **fields: float) -> Do:
@@ -185,6 +196,8 @@ def _flat(stream: Sequence[Item]) -> Iterator[tuple[str, int]]:
             for step, left, right in item.steps:
                 yield step, left
                 yield "with", right
+        elif isinstance(item, Unrolled):
+            yield "unrolled", PARTS.index(item.part)
         elif isinstance(item, Integers):
             yield "integers", len(item.sources)
             yield item.function, len(item.result.steps)
@@ -219,6 +232,9 @@ def _read(words: Iterator[tuple[str, int]]) -> tuple[Item, ...]:
             continue
         if name == "elements":
             items.append(_elements(value, words))
+            continue
+        if name == "unrolled":
+            items.append(Unrolled(PARTS[value]))
             continue
         if name == "integers":
             function, depth = next(words)
@@ -270,5 +286,7 @@ def _count(item: Item) -> int:
             return item.count * dynamic_count(item.body)
         case RowCopy() | BestPlace():
             return item.count
+        case Unrolled():
+            return 0
         case _:
             return 1

@@ -8,16 +8,21 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 
 from codegen.gemmini.emit.core_code import counted_code
 from codegen.gemmini.emit.executable import end_code, start_code
 from codegen.gemmini.isa.geometry import geometry_of
+from codegen.gemmini.isa.matrix_loops import Matrix, MatrixLoop, matrix_loop
 from codegen.gemmini.isa.operations import ACCUMULATOR as SUMS
 from codegen.gemmini.isa.operations import FULL_WIDTH, FUNCTIONS, GARBAGE, Decoded, decoded
-from codegen.gemmini.streams.streams import Do, Item, Loop, stream_of
+from codegen.gemmini.kernels.loops import blocks
+from codegen.gemmini.streams.instructions import BARRIER
+from codegen.gemmini.streams.streams import PARTS, Do, Item, Loop, Unrolled, stream_of
 from codegen.gemmini.timing.issued_loops import (
     COMPUTE,
     LEAST_BLOCK_CYCLES,
+    LOOP_COMPUTE,
     IssuedLoop,
     core_work,
     extra_cycles,
@@ -37,6 +42,19 @@ def issue_costs(program: Program, chip: Chip) -> tuple[CoreIssue, ...]:
     return tuple(
         CoreIssue(start, tuple(map(_Issuing(program, chip).cost, stream.instrs)), end) for stream in program.streams
     )
+
+
+def loop_cycles(loop: MatrixLoop, chip: Chip) -> tuple[float, float, float]:
+    """Cycles of the controllers for a loop that repeats one row of what is added, when nothing else moves: of moving
+    in, of the array, of moving out."""
+    issuing = _Issuing(Program("", chip.name, 0, BARRIER, (), ()), chip, [1, 1, 0], unrolled=loop)
+    there = {"added": loop.d, "load": loop.a or loop.b, "compute": 1, "store": loop.c}
+    cycles = {}
+    for part in PARTS:
+        work = loop_work(issuing.part(part), chip) if there[part] else None
+        moved = sum(flow.size_bytes for flow in work.flows) if work else 0
+        cycles[part] = work.cycles + moved / beat_bytes(chip) if work else 0.0
+    return cycles["added"] + cycles["load"], cycles["compute"], cycles["store"]
 
 
 def _handler_length() -> int:
@@ -63,11 +81,19 @@ class _Issuing:
     pool: tuple[int, int] = (0, 0)
     """Rows that each instruction moves out, and local rows that it reads beyond them; of pools."""
 
+    unrolled: MatrixLoop | None = None
+    """The last loop of the accelerator's own."""
+
     def cost(self, instr: Instr) -> IssueCost:
         if self.program.is_barrier(instr):
             return IssueCost(1)
         stream = stream_of(instr.operands)
         code = counted_code(stream)
+        if isinstance(stream[-1], Unrolled):
+            if len(stream) > 1:
+                self.unrolled = matrix_loop([_named(do) for do, _ in _done(stream)], geometry_of(self.chip).dim)
+            work = loop_work(self.part(stream[-1].part), self.chip)
+            return IssueCost(code.executed.total(), work=work, stationed=True)
         own = Counter({name: count for name, count in code.executed.items() if not is_accelerated(name)})
         extra = sum(count * extra_cycles(name, self.chip) for name, count in own.items())
         if not any(is_accelerated(name) for name in code.executed):
@@ -77,14 +103,14 @@ class _Issuing:
         before, after = places[0], len(code.instructions) - places[-1] - 1
         tick = self.chip.assumed.scalar_instruction_cycles
         segment = self._loop(stream, code.executed.total() - own.total(), tick * (own.total() - before - after))
-        return IssueCost(before + 1, after, entries=segment.instructions, work=loop_work(segment, self.chip))
+        work = loop_work(segment, self.chip)
+        return IssueCost(before + 1, after, entries=segment.instructions, work=work, stationed=True)
 
     def _loop(self, stream: Sequence[Item], instructions: int, issued: float) -> IssuedLoop:
         sums: Counter[str] = Counter()
         does, to_sums = "", False
         for do, times in _done(stream):
-            found = decoded(FUNCTIONS[do.function], do.first.value, do.second.value)
-            assert found is not None  # the stream was made from operations
+            found = _named(do)
             fields = dict(found.fields)
             match found.operation.mnemonic:
                 case "config_ld":
@@ -109,6 +135,35 @@ class _Issuing:
         return IssuedLoop(does, instructions, issued, sums["requests"], sums["moved"], sums["beats"], sums["rows"],
                        sums["array"], to_sums)  # fmt: skip
 
+    def part(self, part: str) -> IssuedLoop:
+        """What a part of the last loop of the accelerator's own is."""
+        loop, geometry = self.unrolled, geometry_of(self.chip)
+        assert loop is not None  # its first part came before
+        if part == "compute":
+            i, j, k = loop.blocks(geometry.dim)
+            return IssuedLoop(LOOP_COMPUTE, 2 * i * j * k, 0.0, array_cycles=_array_cycles(loop, geometry.dim))
+        sums: Counter[str] = Counter()
+        names: dict[str, tuple[Matrix, ...]] = {"added": ("d",), "load": ("a", "b"), "store": ("c",)}
+        for name in names[part]:
+            sums.update(self._moved_by(loop, name) if getattr(loop, name) else {})
+        return IssuedLoop(f"loop_ws.{part}", sums["instructions"], 0.0, sums["requests"], sums["moved"], sums["beats"],
+                          sums["rows"], sums=part != "load")  # fmt: skip
+
+    def _moved_by(self, loop: MatrixLoop, name: Matrix) -> dict[str, int]:
+        """What moving one of a loop's matrices is."""
+        dim, sums = geometry_of(self.chip).dim, Counter[str]()
+        state = {"a": 0, "b": 1, "d": 2}.get(name)
+        moved = loop.matrix(name, dim)
+        wide = loop.full if name == "c" else name == "d" and not self.narrow[2]
+        for (_, high, rows), (_, across, columns) in product(blocks(moved.rows, dim),
+                                                             blocks(moved.columns, moved.columns_at_once)):  # fmt: skip
+            times = high * across
+            repeated = rows - 1 if state is not None and not self.strides[state] else 0
+            for what, number in self._rows(rows, columns, 4 if wide else 1, repeated).items():
+                sums[what] += times * number
+            sums["instructions"] += times
+        return dict(sums)
+
     def _block(self, found: Decoded) -> int:
         fields = dict(found.fields)
         dim = geometry_of(self.chip).dim
@@ -131,10 +186,34 @@ class _Issuing:
         else:
             size = columns * (4 if fields["row"] & SUMS and not self.narrow[state] else 1)
             repeated = 0 if self.strides[state] else rows - 1
-        moved = rows - repeated
+        found_rows = self._rows(rows, columns, size // columns if columns else 1, repeated)
+        return {**found_rows, "rows": found_rows["rows"] + more}
+
+    def _rows(self, rows: int, columns: int, item_bytes: int, repeated: int) -> dict[str, int]:
+        """Requests, bytes and beats of rows, and local rows that are `repeated`."""
+        moved, size = rows - repeated, columns * item_bytes
         beat, request = beat_bytes(self.chip), self.chip.dma.max_linear_bytes
         return {"requests": moved * -(-size // request), "moved": moved * size, "beats": moved * -(-size // beat),
-                "rows": repeated * blocks + more}  # fmt: skip
+                "rows": repeated * -(-columns // geometry_of(self.chip).dim)}  # fmt: skip
+
+
+def _named(do: Do) -> Decoded:
+    """The operation that is done; the stream was made from operations. Raises AssertionError."""
+    found = decoded(FUNCTIONS[do.function], do.first.value, do.second.value)
+    assert found is not None
+    return found
+
+
+def _array_cycles(loop: MatrixLoop, dim: int) -> int:
+    """Cycles of all blocks: the first one of a column of blocks brings its weights."""
+    i, j, k = loop.blocks(dim)
+    if loop.turned_a or loop.turned_b:
+        return i * j * k * dim
+    heights = [rows for _, number, rows in blocks(loop.rows, dim) for _ in range(number)]
+    stays = sum(max(rows, LEAST_BLOCK_CYCLES) for rows in heights[1:])
+    return j * sum(
+        number * (max(heights[0], deep, LEAST_BLOCK_CYCLES) + stays) for _, number, deep in blocks(loop.depth, dim)
+    )
 
 
 def beat_bytes(chip: Chip) -> int:

@@ -23,8 +23,12 @@ from isched.program.timed_ops import LinkFlow, OpWork
 
 CORE = "core"
 COMPUTE = "compute"
+LOOP_ADDED, LOOP_LOAD, LOOP_COMPUTE, LOOP_STORE = (f"loop_ws.{part}" for part in ("added", "load", "compute", "store"))
+"""What a loop of the accelerator's own does: move in what is added, move in the factors, multiply, move out."""
+
 UNITS: Mapping[str, str] = {"mvin": "load", "mvin2": "load", "mvin3": "load", "config_ld": "load", COMPUTE: "array",
-                            "config_ex": "array", "mvout": "store"}  # fmt: skip
+                            "config_ex": "array", "mvout": "store", LOOP_ADDED: "load", LOOP_LOAD: "load",
+                            LOOP_COMPUTE: "array", LOOP_STORE: "store"}  # fmt: skip
 """The engine that works on a loop, by what it does."""
 
 LEAST_BLOCK_CYCLES = 4

@@ -21,7 +21,18 @@ from codegen.gemmini.simulator.machine import GemminiMachine, MachineError, Noti
 from codegen.gemmini.simulator.status import ENDED, NOTES_FULL
 from codegen.gemmini.streams.instructions import BARRIER
 from codegen.gemmini.timing.issue import beat_bytes
-from codegen.gemmini.timing.issued_loops import COMPUTE, CORE, IssuedLoop, core_work, extra_cycles, loop_work
+from codegen.gemmini.timing.issued_loops import (
+    COMPUTE,
+    CORE,
+    LOOP_ADDED,
+    LOOP_COMPUTE,
+    LOOP_LOAD,
+    LOOP_STORE,
+    IssuedLoop,
+    core_work,
+    extra_cycles,
+    loop_work,
+)
 from codegen.riscv.elf_format import ElfError
 from codegen.target import served_by
 from hw_models.chip import Chip
@@ -39,6 +50,8 @@ _DOES = {core.KEY_COMPUTE: COMPUTE, core.KEY_CONFIG_EX: "config_ex", core.KEY_CO
     core.KEY_MOVE + number: name
     for name, number in (("mvin", core.MVIN), ("mvin2", core.MVIN2), ("mvin3", core.MVIN3), ("mvout", core.MVOUT))
 }
+_LOOP_DOES = {core.KEY_LOOP_ADDED: LOOP_ADDED, core.KEY_LOOP_LOAD: LOOP_LOAD, core.KEY_LOOP_COMPUTE: LOOP_COMPUTE,
+              core.KEY_LOOP_STORE: LOOP_STORE}  # fmt: skip
 
 
 def trace(executable: bytes, cores: int, chip: Chip, cluster: int = 0) -> tuple[TimedStream, ...]:
@@ -65,7 +78,9 @@ def trace(executable: bytes, cores: int, chip: Chip, cluster: int = 0) -> tuple[
 def _noting(chip: Chip) -> Noting:
     state = np.zeros(core.NOTING_WORDS, np.int64)
     state[core.READ_LOW] = state[core.WRITTEN_LOW] = 1 << 62
-    widths = geometry_of(chip).dim, beat_bytes(chip), chip.dma.max_linear_bytes
+    geometry = geometry_of(chip)
+    rows = geometry.local_rows, geometry.accumulator_rows
+    widths = geometry.dim, beat_bytes(chip), chip.dma.max_linear_bytes, *rows
     extra = np.array([extra_cycles(row.mnemonic, chip) for row in ROWS], np.int64)
     return Noting(np.zeros((NOTES_AT_ONCE, core.NOTE_WORDS), np.int64), state, widths, extra)
 
@@ -96,7 +111,8 @@ def _op(note: Notes, chip: Chip, source: str, number: int) -> TimedOp:
     before = int(note[core.BEFORE]) + 1
     if key == core.KEY_FENCE:
         return TimedOp(CORE, BARRIER, IssueCost(before), rendezvous=f"{BARRIER}{number}", source=source)
-    does = _DOES[key]
+    unrolled = key in _LOOP_DOES
+    does = _LOOP_DOES[key] if unrolled else _DOES[key]
     instructions = int(note[core.COUNT])
     tick = chip.assumed.scalar_instruction_cycles
     segment = IssuedLoop(
@@ -110,13 +126,17 @@ def _op(note: Notes, chip: Chip, source: str, number: int) -> TimedOp:
     to = _range(note, core.TO_LOW, local, row_bytes)
     factor = (ACCUMULATOR, 4 * dim) if note[core.FIRST_SUMS] else (SCRATCHPAD, dim)
     reads = (*_range(note, core.FIRST_LOW, *factor), *_range(note, core.SECOND_LOW, SCRATCHPAD, dim))
-    if does == "mvout":
+    if does in ("mvout", LOOP_STORE):
         reads, writes = _range(note, core.FIRST_LOW, local, row_bytes), main
-    elif does == COMPUTE:
+    elif does in (COMPUTE, LOOP_COMPUTE):
         reads, writes = (*reads, *to), to
+    elif does == LOOP_LOAD:
+        reads = (*main, *_range(note, core.FIRST_LOW, MAIN, 1, BASE))
+        writes = (*to, *_range(note, core.SECOND_LOW, local, row_bytes))
     else:
         reads, writes = main, to
-    return _made(work.unit, does, IssueCost(before, entries=instructions), work, reads, writes, source)
+    issue = IssueCost(before, entries=1 if unrolled else instructions, stationed=True)
+    return _made(work.unit, does, issue, work, reads, writes, source)
 
 
 def _range(note: Notes, low: int, memory: str, unit_bytes: int, base: int = 0) -> tuple[Region, ...]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.gemmini_damages import DAMAGES, Damage, outcome, quantised
+from benchmarks.gemmini_damages import DAMAGES, Damage, outcome
 
 BY_NAME = {damage.name: damage for damage in DAMAGES}
 ALWAYS = {
@@ -18,7 +18,7 @@ ALWAYS = {
 
 
 def found(damage: Damage, folder: Path) -> str:
-    result = outcome(damage, quantised(folder))
+    result = outcome(damage, folder)
     assert result.right, f"{damage.name}: {result.words or 'not found'}"
     return result.words
 

@@ -1,0 +1,190 @@
+"""Loops that the accelerator unrolls itself: against numpy, against the instructions that they stand for, their faults,
+their times, and layers that become loops.
+
+The programs of `drawn_loops` leave equal bytes on the generator's functional model; see docs/gemmini.md.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from codegen.gemmini.emit.core_code import stream_code
+from codegen.gemmini.emit.executable import end_code, start_code
+from codegen.gemmini.isa.matrix_loops import MatrixLoop
+from codegen.gemmini.kernels.loop_products import loop_items
+from codegen.gemmini.simulator.machine import simulate
+from codegen.gemmini.streams.streams import Do, Item, once
+from codegen.gemmini.target import TARGET
+from codegen.gemmini.timing.issue import loop_cycles
+from dsa_sched.pipeline.driver import compile_clusters
+from dsa_sched.stages.compilation import CompileOptions, Lowered
+from dsa_sched.verification.verify import VerifyOptions, verify_model
+from hw_models.loading import load_chip
+from isched.timing.cycle_model import time_program, time_streams
+from partitioner.planners.levels import O0, O3
+from tests.codegen.gemmini.drawn_loops import drawn_loops
+from tests.codegen.gemmini.quantised_networks import convolution, product, residual
+from tests.codegen.gemmini.test_machine import IN, OUT, executable, ran
+from tests.small_models import save
+
+CHIP = load_chip("gemmini")
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_loops_leave_what_numpy_and_single_instructions_leave(seed: int) -> None:
+    drawn = drawn_loops(seed)
+    for program in (drawn.executable, drawn.explicit):
+        result = simulate(program, drawn.loads)
+        assert result.fault == ""
+        assert {start: result.read(start, len(data)) for start, data in drawn.results.items()} == drawn.results
+
+
+A_BYTES = bytes(range(256)) * 4
+SETTINGS = (
+    once("config_ex", weight_stationary=1, a_stride=1, c_stride=1),
+    *(once("config_ld", state=state, pixels_per_row=1, block_rows=16, scale=1.0, stride=20) for state in (0, 1)),
+    once("config_ld", state=2, pixels_per_row=1, block_rows=16, scale=1.0),
+    once("config_st", stride=20, scale=0.001),
+)
+LOOP = MatrixLoop(20, 20, 20, IN, IN + 512, 0, OUT, 20, 20, 0, 20, 1, 1)
+
+
+def field(**values: int) -> tuple[Item, ...]:
+    """A loop with other fields of its last instruction, by itself."""
+    *settings, last = LOOP.operations(16)
+    return (*loop_items(LOOP, 16)[: len(settings)], once(last[0], **{**last[1], **values}))
+
+
+def bounds(**values: int) -> tuple[Item, ...]:
+    first, *_ = LOOP.operations(16)
+    return (once(first[0], **{**first[1], **values}), *loop_items(LOOP, 16)[1:])
+
+
+FAULTS = {
+    "only the loop": (loop_items(LOOP, 16)[-1:], "strides were not all set since the loop before"),
+    "no new settings": ((*loop_items(LOOP, 16), *loop_items(LOOP, 16)[-1:]), "were not all set since the loop before"),
+    "one setting missing": (loop_items(LOOP, 16)[1:], "were not all set since the loop before"),
+    "no blocks": (bounds(k=0), "the fields contradict each other"),
+    "nothing of the last block": (bounds(pad_j=16), "the fields contradict each other"),
+    "half a scratchpad": (bounds(i=4, j=4, k=65), "its blocks fill more than half of the scratchpad or of the accumul"),
+    "half an accumulator": (bounds(i=11, j=3, k=1), "its blocks fill more than half"),
+    "a third half": (field(a_half=3), "the fields contradict each other"),
+    "two transposes": (field(transpose_a=1, transpose_b=1), "the fields contradict each other"),
+    "norms": (field(activation=2), "this is not simulated"),
+    "factors that nobody brought": (loop_items(replace(LOOP, a=0), 16), "local row 0 has elements that were not"),
+    "sums that nobody made": (loop_items(replace(LOOP, accumulates=True), 16), "local row 0 has elements that were"),
+    "outputs stationary": ((once("config_ex", a_stride=1, c_stride=1), *loop_items(LOOP, 16)), "contradict each other"),
+    "bytes that nobody wrote": (loop_items(replace(LOOP, b=IN + 1000), 16), "were not written"),
+    "outside": (loop_items(replace(LOOP, a=0x1000), 16), "0x1000 is not memory"),
+    "a result in place of a factor": (loop_items(replace(LOOP, c=IN), 16), "were moved out, and no fence has waited"),
+    "a result that is read again": (
+        (*loop_items(LOOP, 16), *loop_items(replace(LOOP, a=OUT, c=OUT + 1024, a_half=2), 16)),
+        "were moved out, and no fence has waited",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_of_a_loop_names_it(name: str) -> None:
+    items, said = FAULTS[name]
+    result = ran((*SETTINGS, *items), A_BYTES)
+    assert said in result.fault
+    assert result.fault.startswith(f"pc {result.pc:#x}, loop_ws ")
+
+
+def test_unknown_bits_of_a_loop_are_refused() -> None:
+    do = loop_items(LOOP, 16)[-1]
+    assert isinstance(do, Do)
+    unknown = replace(do, second=replace(do.second, value=do.second.value | 1 << 9))
+    assert "this is not simulated" in ran((*SETTINGS, *loop_items(LOOP, 16)[:-1], unknown), A_BYTES).fault
+
+
+def test_a_loop_adds_two_matrices() -> None:
+    """Each is scaled and bounded as it is moved in, then their sum is."""
+    a, b = np.random.default_rng(3).integers(-128, 128, (2, 20, 20)).astype(np.int8)
+    settings = [once("config_ld", state=state, shrunk=1, pixels_per_row=1, block_rows=16, scale=scale, stride=20)
+                for state, scale in ((0, 0.5), (1, 1.5))]  # fmt: skip
+    loop = MatrixLoop(20, 20, 16, IN, IN + 400, 0, OUT, 20, 20, 0, 20, 1, 1)
+    *rest, last = loop.operations(16)
+    items = (*loop_items(loop, 16)[: len(rest)], once(last[0], **{**last[1], "addition": 1}))
+    out = once("config_st", stride=20, scale=0.75, activation=1)
+    result = ran((*SETTINGS, *settings, out, *items), a.tobytes() + b.tobytes())
+    assert result.fault == ""
+    parts = [np.clip(np.rint(x.astype(np.float32) * np.float32(s)), -128, 127) for x, s in ((a, 0.5), (b, 1.5))]
+    total = np.clip(np.rint(sum(parts) * np.float32(0.75)), 0, 127).astype(np.int8)
+    assert result.read(OUT, 400) == total.tobytes()
+
+
+def timed(loops: tuple[MatrixLoop, ...], settings: tuple[Item, ...] = SETTINGS) -> float:
+    """Cycles of machine code, by the cycle model."""
+    code = [*start_code(), *stream_code((*settings, *(item for loop in loops for item in loop_items(loop, 16)))),
+            *end_code()]  # fmt: skip
+    return time_streams(TARGET.trace(executable(code), 1, CHIP), CHIP).cycles
+
+
+def test_the_loads_of_a_loop_run_while_the_one_before_it_computes() -> None:
+    """Two loops take less than twice what one takes, by what the shorter of loading and computing takes."""
+    loop = MatrixLoop(128, 64, 512, IN, IN + (1 << 16), 0, OUT, 512, 64, 0, 64, 1, 1)
+    other = replace(loop, a=IN + (1 << 18), b=IN + (1 << 20), c=OUT + (1 << 21), a_half=2, b_half=2)
+    load, array, _ = loop_cycles(loop, CHIP)
+    saved = 2 * timed((loop,)) - timed((loop, other))
+    assert 0.9 * min(load, array) < saved < load + array
+
+
+def test_loops_in_the_same_half_wait_for_each_other() -> None:
+    loop = MatrixLoop(128, 64, 512, IN, IN + (1 << 16), 0, OUT, 512, 64, 0, 64, 1, 1)
+    other = replace(loop, a=IN + (1 << 18), b=IN + (1 << 20), c=OUT + (1 << 21))
+    apart = timed((loop, replace(other, a_half=2, b_half=2)))
+    load, array, _ = loop_cycles(loop, CHIP)
+    assert timed((loop, other)) - apart > 0.9 * min(load, array)
+
+
+def test_a_layer_becomes_loops_where_these_are_faster(tmp_path: Path) -> None:
+    path = save(convolution(24, 28, 64, 64), tmp_path / "net.onnx")
+    (part,) = compile_clusters(path, "gemmini", CompileOptions(O0()))
+    assert isinstance(part.made, Lowered)
+    program = part.made.program
+    (decision,) = program.decisions
+    assert "by loop_ws" in decision.verdict
+    assert "cycles by the cycle model; " in decision.reason
+    opcodes = [instr.opcode for instr in program.streams[0].instrs if instr.source == decision.subject]
+    assert {"loop_ws.load", "loop_ws.compute", "loop_ws.store"} <= set(opcodes)
+    assert "compute" not in opcodes
+    read = TARGET.trace(part.files.files[part.files.executable], 1, CHIP)
+    assert time_streams(read, CHIP).cycles == time_program(program, CHIP, TARGET).cycles
+
+
+@pytest.mark.parametrize("extents", [(1, 16, 16), (40, 20, 300)])
+def test_the_form_of_a_layer_is_the_faster_one(extents: tuple[int, int, int], tmp_path: Path) -> None:
+    """By the two numbers of the decision, which are those of each form alone."""
+    (part,) = compile_clusters(save(product(*extents), tmp_path / "net.onnx"), "gemmini", CompileOptions(O0()))
+    assert isinstance(part.made, Lowered)
+    (decision,) = part.made.program.decisions
+    cycles = [float(number.replace(",", "")) for number in re.findall(r"([\d,]*\d)(?: cycles|;|$)", decision.reason)]
+    assert len(cycles) >= 2
+    assert cycles[0] == min(cycles)
+
+
+LOOPED: dict[str, Callable[[], onnx.ModelProto]] = {
+    "bias": lambda: convolution(24, 24, 64, 80),
+    "odd extents": lambda: product(330, 200, 217, relu=True),
+    "no bias": lambda: convolution(20, 21, 33, 90),
+    "deep": lambda: product(100, 2100, 70),
+    "a value that is added": residual,
+}
+
+
+@pytest.mark.parametrize("name", LOOPED)
+@pytest.mark.parametrize("chip", ["gemmini", "gemmini_32"])
+def test_layers_of_loops_hold(name: str, chip: str, tmp_path: Path) -> None:
+    path = save(LOOPED[name](), tmp_path / "net.onnx")
+    for level in (O0(), O3()):
+        report = verify_model(path, chip, CompileOptions(level), VerifyOptions(samples=64))
+        assert report.failures == ()
