@@ -15,6 +15,7 @@ from benchmarks.gpu.branching import branching_model
 from benchmarks.gpu.pack import Wanted, build
 from benchmarks.gpu.store import NEEDED
 from benchmarks.gpu.study import SMALL_SUBJECTS
+from tests.codegen.cutlass.chains.forced import by_floors
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -43,12 +44,20 @@ def branching_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.fixture(scope="session")
+def chip_by_floors(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The H200 without measured rates: there the fused kernel of the network pays."""
+    return str(by_floors("h200", tmp_path_factory.mktemp("chip")))
+
+
 @pytest.fixture(scope="session", params=["network", pytest.param("study", marks=pytest.mark.nightly)])
-def pack(request: pytest.FixtureRequest, branching_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def pack(
+    request: pytest.FixtureRequest, branching_file: Path, chip_by_floors: str, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
     """One network, batch 2, with PTX; at night also one with the small subjects of the case study."""
     folder = tmp_path_factory.mktemp("pack")
     subjects = SMALL_SUBJECTS if request.param == "study" else ()
-    wanted = Wanted((str(branching_file),), (2,), ("h200",), ptx=True, small=True, subjects=subjects)
+    wanted = Wanted((str(branching_file),), (2,), (chip_by_floors,), ptx=True, small=True, subjects=subjects)
     manifest, _ = build(folder, wanted, lambda _said: None)
     assert not manifest["left_out"]
     return folder

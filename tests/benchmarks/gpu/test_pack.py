@@ -55,8 +55,10 @@ def test_equal_checkouts_make_equal_packs(padded: Path, wanted: Wanted, tmp_path
 
 
 @pytest.mark.parametrize("pack", [pytest.param("study", marks=pytest.mark.nightly)], indirect=True)
-def test_equal_checkouts_make_equal_packs_of_the_study(branching_file: Path, pack: Path, tmp_path: Path) -> None:
-    of_study = Wanted((str(branching_file),), (2,), ("h200",), ptx=True, small=True, subjects=SMALL_SUBJECTS)
+def test_equal_checkouts_make_equal_packs_of_the_study(
+    branching_file: Path, chip_by_floors: str, pack: Path, tmp_path: Path
+) -> None:
+    of_study = Wanted((str(branching_file),), (2,), (chip_by_floors,), ptx=True, small=True, subjects=SMALL_SUBJECTS)
     check_equal(pack, of_study, tmp_path / "again")
 
 
@@ -174,8 +176,8 @@ def test_a_folder_of_something_else_is_not_overwritten(tmp_path: Path) -> None:
     assert (tmp_path / "precious").read_text() == "data"
 
 
-def test_floors_are_predicted_for_each_chip(branching_file: Path) -> None:
-    rows = list(predicted([str(branching_file)], [1, 4], ["h200", "a100"], lambda _said: None))
+def test_floors_are_predicted_for_each_chip(branching_file: Path, chip_by_floors: str) -> None:
+    rows = list(predicted([str(branching_file)], [1, 4], [chip_by_floors, "a100"], lambda _said: None))
     found = {(row["chip"], row["batch"], row["level"]): row for row in rows}
     assert set(found) == {
         (chip, batch, level) for chip in ("h200", "a100") for batch in (1, 4) for level in ("O0", "O3")
