@@ -42,7 +42,7 @@ LARGE_NETWORKS = (
     "gpt2",
     "bert_base",
 )
-"""Measured at `LARGE_BATCHES`."""
+"""Packed where they are named, at `LARGE_BATCHES`."""
 BATCHES = (1, 8, 32, 128)
 LARGE_BATCHES = (1, 8, 32)
 BRANCHING = "branching"
