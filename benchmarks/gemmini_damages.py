@@ -237,7 +237,7 @@ def _of_loop(
     name: str, setting: str, change: Callable[[Fields], Fields | None], part: str = "added", equivalent: str = ""
 ) -> Damage:
     """One of what the core issues for the first loop changed."""
-    plant = _first(operation(setting, change), "load", f"loop_ws.{part}")
+    plant = _first(operation(setting, change), "load", f"loop.{part}")
     return Damage(f"{name} of a loop", plant, equivalent=equivalent, looped=True)
 
 

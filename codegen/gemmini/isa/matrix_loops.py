@@ -22,7 +22,8 @@ MOVED_BYTES = 64
 """Bytes of a row of the main memory that one instruction of a loop moves at most, if that is a block."""
 
 Matrix = Literal["a", "b", "d", "c"]
-SETTINGS = ("bounds", "addrs_ab", "addrs_dc", "strides_ab", "strides_dc")
+SETTINGS = tuple(f"loop_ws_config_{what}" for what in ("bounds", "addrs_ab", "addrs_dc", "strides_ab", "strides_dc"))
+LOOP = "loop_ws"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,8 @@ class MatrixLoop:
     low: bool = False
     turned_a: bool = False
     turned_b: bool = False
+    addition: bool = False
+    """Whether both factors are added, by the accumulator, and not multiplied."""
 
     def blocks(self, dim: int) -> tuple[int, int, int]:
         """Blocks of rows, columns and depth."""
@@ -75,6 +78,8 @@ class MatrixLoop:
         """How one of the matrices is moved."""
         at_once = dim * max(1, MOVED_BYTES // dim)
         match name:
+            case "a" | "b" if self.addition:
+                rows, columns = self.rows, self.columns
             case "a":
                 rows, columns = (self.depth, self.rows) if self.turned_a else (self.rows, self.depth)
             case "b":
@@ -87,11 +92,17 @@ class MatrixLoop:
                     at_once = dim
         return MovedBlocks(rows, columns, at_once)
 
-    def first_row(self, name: Matrix, geometry: ArrayGeometry) -> int:
-        """The scratchpad's row where a factor begins."""
+    def item_bytes(self, name: Matrix) -> int:
+        """Bytes of an element in the main memory."""
+        return 4 if (name == "d" and not self.low) or (name == "c" and self.full) else 1
+
+    def first_row(self, name: Literal["a", "b"], geometry: ArrayGeometry, place: int = 0) -> int:
+        """The scratchpad's row where a factor begins; where no half is named, it is that of the unroller's place."""
         _, j, k = self.blocks(geometry.dim)
         half = geometry.local_rows // 2
-        return (self.a_half - 1) * half if name == "a" else self.b_half * half - j * k * geometry.dim
+        if name == "a":
+            return ((self.a_half or place + 1) - 1) * half
+        return (self.b_half or place + 1) * half - j * k * geometry.dim
 
     def operations(self, dim: int) -> tuple[tuple[str, dict[str, float]], ...]:
         """Mnemonics and fields, in the order in which they are issued: all is set anew for every loop, since the
@@ -101,7 +112,7 @@ class MatrixLoop:
                                                                      strict=True)}  # fmt: skip
         flags: dict[str, float] = {"accumulate": self.accumulates, "full_c": self.full, "low_d": self.low}
         halves = {"a_half": self.a_half, "b_half": self.b_half}
-        turned = {"transpose_a": int(self.turned_a), "transpose_b": int(self.turned_b)}
+        turned = {"transpose_a": self.turned_a, "transpose_b": self.turned_b, "addition": self.addition}
         return (
             ("loop_ws_config_bounds", {"i": i, "j": j, "k": k, **pads}),
             ("loop_ws_config_addrs_ab", {"a": self.a, "b": self.b}),
@@ -118,7 +129,7 @@ def matrix_loop(operations: Sequence[Decoded], dim: int) -> MatrixLoop:
     rows, columns, depth = (fields[name] * dim - fields[f"pad_{name}"] for name in "ijk")
     a, b, d, c = (fields[name] for name in "abdc")
     a_step, b_step, d_step, c_step = (fields[f"{name}_stride"] for name in "abdc")
-    flags = ("accumulate", "full_c", "low_d", "transpose_a", "transpose_b")
-    accumulates, full, low, turned_a, turned_b = (bool(fields[flag]) for flag in flags)
+    flags = ("accumulate", "full_c", "low_d", "transpose_a", "transpose_b", "addition")
+    accumulates, full, low, turned_a, turned_b, addition = (bool(fields[flag]) for flag in flags)
     return MatrixLoop(rows, columns, depth, a, b, d, c, a_step, b_step, d_step, c_step, fields["a_half"],
-                      fields["b_half"], accumulates, full, low, turned_a, turned_b)  # fmt: skip
+                      fields["b_half"], accumulates, full, low, turned_a, turned_b, addition)  # fmt: skip

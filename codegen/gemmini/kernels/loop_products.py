@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from codegen.gemmini.isa.geometry import ACCUMULATOR, BASE, MAIN, SCRATCHPAD, ArrayGeometry
 from codegen.gemmini.isa.matrix_loops import MatrixLoop
+from codegen.gemmini.isa.unrolled import Part
 from codegen.gemmini.kernels.finish import finish_of
 from codegen.gemmini.kernels.product_shape import product_shape
 from codegen.gemmini.streams.instructions import accelerator_instr
@@ -177,7 +178,7 @@ def _loop_instrs(loop: MatrixLoop, geometry: ArrayGeometry, sums_half: int, sour
     sums = Region(ACCUMULATOR, sums_half * half, i * j * dim * dim * 4)
     factors = ((loop.a, loop.rows, loop.depth, loop.a_step, a), (loop.b, loop.depth, loop.columns, loop.b_step, b))
     brought = [(_matrix(*matrix), place) for *matrix, place in factors if matrix[0]]
-    parts: list[tuple[str, str, tuple[Region, ...], tuple[Region, ...], float]] = []
+    parts: list[tuple[Part, str, tuple[Region, ...], tuple[Region, ...], float]] = []
     if loop.d:
         added = Region(MAIN, loop.d - BASE, BIAS_BYTES * loop.columns)
         parts.append(("added", "load", (added,), (sums,), float(loop.rows)))
@@ -191,7 +192,7 @@ def _loop_instrs(loop: MatrixLoop, geometry: ArrayGeometry, sums_half: int, sour
         parts.append(("store", "store", (sums,), (result,), float(result.size_bytes)))
     for number, (part, engine, reads, writes, cycles) in enumerate(parts):
         code = loop_items(loop, dim) if number == 0 else ()
-        yield accelerator_instr(engine, f"loop_ws.{part}", (*code, Unrolled(part)), reads, writes, cycles, source)
+        yield accelerator_instr(engine, f"loop.{part}", (*code, Unrolled(part)), reads, writes, cycles, source)
 
 
 def _matrix(start: int, rows: int, row_bytes: int, step: int) -> Region:

@@ -14,7 +14,9 @@ from typing import Any, Final
 import numpy as np
 from numba import njit
 
+from codegen.gemmini.isa.operations import FUNCTIONS
 from codegen.gemmini.isa.table import ROWS
+from codegen.gemmini.isa.unrolled import PARTS
 from codegen.gemmini.simulator.status import (
     BAD_ACCESS,
     BAD_CODE,
@@ -25,14 +27,13 @@ from codegen.gemmini.simulator.status import (
     ENDED,
     FLOATS_OFF,
     LIMIT,
-    LOOP_TOO_LARGE,
-    LOOP_UNSET,
     MISALIGNED,
     NO_FACTOR,
     NOT_SIMULATED,
     NOTES_FULL,
     RUNNING,
     UNFENCED,
+    UNROLL,
     UNWRITTEN,
     UNWRITTEN_LOCAL,
 )
@@ -45,10 +46,9 @@ CONFIG, MVIN, MVIN2, MVIN3, MVOUT = (_N[name] for name in ("config", "mvin", "mv
 PRELOADED, ACCUMULATED, PRELOAD, FLUSH = (
     _N[name] for name in ("compute_preloaded", "compute_accumulated", "preload", "flush")
 )
-LOOP, LOOP_BOUNDS, LOOP_AB, LOOP_DC, LOOP_STRIDES_AB, LOOP_STRIDES_DC = (
-    _N[f"loop_ws{name}"]
-    for name in ("", *(f"_config_{kind}" for kind in ("bounds", "addrs_ab", "addrs_dc", "strides_ab", "strides_dc")))
-)
+LOOP, LOOP_CONV = _N["loop_ws"], _N["loop_conv_ws"]
+LOOP_FUNCTIONS: Final = tuple(number for name, number in _N.items() if name.startswith("loop_"))
+assert all(_N[name] == number for name, number in FUNCTIONS.items())  # so that unrolled instructions are told apart too
 LUI, AUIPC, JAL, JALR = (_N[name] for name in ("lui", "auipc", "jal", "jalr"))
 BEQ, BNE, BLT, BGE, BLTU, BGEU = (_N[name] for name in ("beq", "bne", "blt", "bge", "bltu", "bgeu"))
 LB, LH, LW, LD, LBU, LHU, LWU = (_N[name] for name in ("lb", "lh", "lw", "ld", "lbu", "lhu", "lwu"))
@@ -81,22 +81,13 @@ STATUS = 32
 PENDING_LOW, PENDING_HIGH = 33, 34
 """Places of the range in which bytes were moved out since the last fence; its end is 0 where there are none."""
 
-LOOP_I, LOOP_J, LOOP_K, PAD_I, PAD_J, PAD_K = range(35, 41)
-LOOP_A, LOOP_B, LOOP_D, LOOP_C = range(41, 45)
-STEP_A, STEP_B, STEP_D, STEP_C = range(45, 49)
-"""Places of what a loop's own instructions set: blocks, what the last ones lack, addresses, strides in elements."""
+LOOP_SET: Final = 35
+"""Place of which of a loop's own instructions came since the last loop of their kind, as bits by their functions."""
 
-LOOP_SET, LOOP_PLACE, LOOP_SUMS = 49, 50, 51
-"""Places of which of the five were set since the last loop, as bits; of the next loop's number, and of the half of the
-accumulator that its sums take, each 0 or 1."""
+LOOP_WORDS: Final = 36
+"""Place of both operands of each function up to the last one of a loop, as they came last."""
 
-CONFIG_WORDS: Final = 52
-ALL_SET: Final = 0b11111
-MOVED_BYTES: Final = 64
-"""Bytes of a row of the main memory that one instruction of a loop moves at most, if that is a block."""
-
-PART_D, PART_A, PART_B, PART_C = range(4)
-"""What a loop moves: what is added, the factors, the result."""
+CONFIG_WORDS: Final = LOOP_WORDS + 2 * (max(LOOP_FUNCTIONS) + 1)
 
 OUT_SCALE, EX_SCALE = 3, 4
 """Places of the scales of moving out and of computing, after those of the three states of moving in."""
@@ -112,6 +103,7 @@ FIRST_SUMS: Final = 21
 NOTE_WORDS: Final = 22
 KEY_CORE, KEY_FENCE, KEY_COMPUTE, KEY_CONFIG_EX, KEY_CONFIG_LD = range(1, 6)
 KEY_LOOP_ADDED, KEY_LOOP_LOAD, KEY_LOOP_COMPUTE, KEY_LOOP_STORE = range(6, 10)
+LOOP_KEYS: Final = dict(zip(PARTS, (KEY_LOOP_ADDED, KEY_LOOP_LOAD, KEY_LOOP_COMPUTE, KEY_LOOP_STORE), strict=True))
 KEY_MOVE: Final = 10
 """Added to the number of a function that moves."""
 
@@ -499,179 +491,35 @@ def _results_out(
 
 
 @njit(cache=True)
-def _set_loop(function: int, first: int, second: int, c: Any) -> None:
-    """Take what one of a loop's own instructions sets."""
-    if function == LOOP_BOUNDS:
-        for k in range(3):
-            c[LOOP_I + k], c[PAD_I + k] = second >> 16 * k & 0xFFFF, first >> 16 * k & 0xFFFF
-    elif function == LOOP_AB:
-        c[LOOP_A], c[LOOP_B] = first, second
-    elif function == LOOP_DC:
-        c[LOOP_D], c[LOOP_C] = first, second
-    elif function == LOOP_STRIDES_AB:
-        c[STEP_A], c[STEP_B] = first, second
-    else:
-        c[STEP_D], c[STEP_C] = first, second
-    c[LOOP_SET] |= 1 << (function - LOOP_BOUNDS)
+def _set_loop(function: int, first: int, second: int, c: Any) -> Any:
+    """Take what one of a loop's own instructions sets; UNROLL where it asks for the loop."""
+    c[LOOP_WORDS + 2 * function], c[LOOP_WORDS + 2 * function + 1] = first, second
+    c[LOOP_SET] |= 1 << function
+    return UNROLL if function in (LOOP, LOOP_CONV) else RUNNING
 
 
 @njit(cache=True)
-def _loop_refused(first: int, second: int, c: Any, poison: bool, dim: int, rows: int, sums: int) -> Any:
-    """Why a loop is not carried out, as a status; RUNNING where it is."""
-    if poison and c[LOOP_SET] != ALL_SET:
-        return LOOP_UNSET
-    activation = first >> 8 & 7
-    if activation == 2 or activation == 4 or second >> 3:
-        return NOT_SIMULATED
-    turned = (second & 1) + (second >> 1 & 1)
-    if first >> 16 & 3 == 3 or first >> 18 & 3 == 3 or turned == 2 or not c[STATIONARY]:
-        return BAD_CONFIG
-    for k in range(3):
-        if c[LOOP_I + k] == 0 or c[PAD_I + k] >= dim:
-            return BAD_CONFIG
-    i, j, k = c[LOOP_I], c[LOOP_J], c[LOOP_K]
-    if (i * k + k * j) * dim > rows // 2 or i * j * dim > sums // 2:
-        return LOOP_TOO_LARGE
-    return RUNNING
-
-
-@njit(cache=True)
-def _loop_part(part: int, first: int, second: int, c: Any, dim: int, rows: int, sums: int) -> Any:
-    """How a loop moves one of its matrices: rows and columns of blocks, what the last ones lack, address, stride in
-    elements, bytes of an element, the local row where it begins, and blocks that are moved at once."""
-    i, j, k = c[LOOP_I], c[LOOP_J], c[LOOP_K]
-    pad_i, pad_j, pad_k = c[PAD_I], c[PAD_J], c[PAD_K]
-    start = c[LOOP_SUMS] * (sums // 2)
-    at_once = max(1, MOVED_BYTES // dim)
-    full, low, added = first >> 1 & 1, first >> 2 & 1, second >> 2 & 1
-    if part == PART_D:
-        wide = at_once if low else max(1, MOVED_BYTES // (4 * dim))
-        return i, j, pad_i, pad_j, c[LOOP_D], c[STEP_D], 1 if low else 4, _SUMS + start, wide
-    if part == PART_C:
-        start = c[LOOP_PLACE] * (sums // 2) if added else start
-        return i, j, pad_i, pad_j, c[LOOP_C], c[STEP_C], 4 if full else 1, _SUMS + full * _FULL + start, \
-            1 if full else at_once  # fmt: skip
-    half = (first >> 18 if part == PART_A else first >> 16) & 3
-    place = (half - 1 if half else c[LOOP_PLACE]) * (rows // 2)
-    dram, step = (c[LOOP_A], c[STEP_A]) if part == PART_A else (c[LOOP_B], c[STEP_B])
-    if added:
-        start = _SUMS + c[LOOP_PLACE] * (sums // 2) + (0 if part == PART_A else _ACCUMULATE)
-        return i, j, pad_i, pad_j, dram, step, 1, start, at_once
-    if part == PART_A:
-        if second & 1:
-            return k, i, pad_k, pad_i, dram, step, 1, place, at_once
-        return i, k, pad_i, pad_k, dram, step, 1, place, at_once
-    place += rows // 2 - k * j * dim
-    if second >> 1 & 1:
-        return j, k, pad_j, pad_k, dram, step, 1, place, at_once
-    return k, j, pad_k, pad_j, dram, step, 1, place, at_once
-
-
-@njit(cache=True)
-def _loop_block(row: int, column: int, part: Any, dim: int) -> Any:
-    """The two operands with which a loop moves blocks, from this row and column of blocks on, and how many."""
-    rows, columns, pad_rows, pad_columns, dram, step, item, local, at_once = part
-    blocks = min(at_once, columns - column)
-    wide = blocks * dim - (pad_columns if column + blocks >= columns else 0)
-    high = dim - (pad_rows if row == rows - 1 else 0)
-    offset = (row * step + column) * dim * item & _LOW
-    return dram + offset, local + (row * columns + column) * dim | wide << 32 | high << 48, blocks
-
-
-@njit(cache=True)
-def _loop_product(i: int, j: int, k: int, first: int, second: int, c: Any, dim: int, rows: int, sums: int) -> Any:
-    """The operands of `preload` and `compute` for one block of a product."""
-    a, b = (
-        _loop_part(PART_A, first, second, c, dim, rows, sums),
-        _loop_part(PART_B, first, second, c, dim, rows, sums),
-    )
-    a_row = a[7] + (k * c[LOOP_I] + i if second & 1 else i * c[LOOP_K] + k) * dim
-    b_row = b[7] + (j * c[LOOP_K] + k if second >> 1 & 1 else k * c[LOOP_J] + j) * dim
-    high = dim - (c[PAD_I] if i == c[LOOP_I] - 1 else 0)
-    wide = dim - (c[PAD_J] if j == c[LOOP_J] - 1 else 0)
-    deep = dim - (c[PAD_K] if k == c[LOOP_K] - 1 else 0)
-    to = _SUMS + c[LOOP_SUMS] * (sums // 2) + (i * c[LOOP_J] + j) * dim
-    if first & 1 or k:
-        to += _ACCUMULATE
-    preload = (b_row if i == 0 else _GARBAGE) | wide << 32 | deep << 48
-    return preload, to | wide << 32 | high << 48, a_row | deep << 32 | high << 48, _GARBAGE | dim << 32 | dim << 48
-
-
-@njit(cache=True)
-def _end_loop(c: Any) -> None:
-    """The next loop has the other place of the unroller, and other sums where these have left."""
-    c[LOOP_SET], c[LOOP_PLACE] = 0, 1 - c[LOOP_PLACE]
-    if c[LOOP_C] != 0:
-        c[LOOP_SUMS] = 1 - c[LOOP_SUMS]
-
-
-@njit(cache=True)
-def _loop(
-    first: int, second: int, mem: Any, known: Any, poison: bool, base: int,
+def carry_out(
+    instructions: Any, mem: Any, known: Any, poison: bool, base: int,
     spad: Any, spad_known: Any, acc: Any, acc_known: Any, pe: Any, c: Any, scales: Any, counts: Any, about: Any,
 ) -> Any:  # fmt: skip
-    """A whole product of blocks: all is moved in, multiplied, moved out. What a loop reads it must not move out."""
-    dim, rows, sums = spad.shape[1], spad.shape[0], acc.shape[0]
-    status = _loop_refused(first, second, c, poison, dim, rows, sums)
-    if status != RUNNING:
-        return status
-    added = second >> 2 & 1
-    for turn in range(4):
-        if turn == PART_C and not added:
-            for k in range(c[LOOP_K]):
-                for j in range(c[LOOP_J]):
-                    for i in range(c[LOOP_I]):
-                        b, to, a, d = _loop_product(i, j, k, first, second, c, dim, rows, sums)
-                        c[B_ADDRESS], c[C_ADDRESS] = b, to
-                        status = _multiply(a, d, i == 0, poison, spad, spad_known, acc, acc_known, pe, c, scales, about)
-                        if status != RUNNING:
-                            return status
-        part = _loop_part(turn, first, second, c, dim, rows, sums)
-        if part[4] == 0 or (turn == PART_D and added):
-            continue
-        for row in range(part[0]):
-            column = 0
-            while column < part[1]:
-                dram, local, blocks = _loop_block(row, column, part, dim)
-                if turn == PART_C:
-                    status = _move_out(dram, local, mem, known, poison, base, spad, spad_known, acc, acc_known, c,
-                                       scales, counts, about)  # fmt: skip
-                else:
-                    state = 2 if turn == PART_D else turn - PART_A
-                    status = _move_in(dram, local, state, mem, known, poison, base, spad, spad_known, acc, acc_known, c,
-                                      scales, counts, about)  # fmt: skip
-                if status != RUNNING:
-                    return status
-                column += blocks
-    if poison and c[LOOP_C] != 0:
-        for turn in (PART_D, PART_A, PART_B):
-            status = _unready_part(turn, first, second, known, base, c, dim, rows, sums, about)
-            if status != RUNNING:
-                return status
-    _end_loop(c)
-    return RUNNING
-
-
-@njit(cache=True)
-def _unready_part(
-    turn: int, first: int, second: int, known: Any, base: int, c: Any, dim: int, rows: int, sums: int, about: Any
-) -> Any:
-    """UNFENCED where a loop has moved out bytes that it has moved in: it may do either first."""
-    part = _loop_part(turn, first, second, c, dim, rows, sums)
-    if part[4] == 0 or (turn == PART_D and second >> 2 & 1):
-        return RUNNING
-    state = 2 if turn == PART_D else turn - PART_A
-    item = 4 if part[7] >> 31 and not c[LOAD_SHRUNK + state] else 1
-    for row in range(part[0]):
-        column = 0
-        while column < part[1]:
-            dram, local, blocks = _loop_block(row, column, part, dim)
-            for line in range(local >> 48 & 0xFFFF):
-                about[0] = dram + line * c[LOAD_STRIDE + state]
-                status = _unready(known, True, about[0] - base, (local >> 32 & 0xFFFF) * item)
-                if status != RUNNING:
-                    return status
-            column += blocks
+    """Do what a loop was unrolled into, instructions [N, 3]: RUNNING, or why not. What a loop reads it must not move
+    out: it may do either first."""
+    for function, first, second in instructions:
+        status = _done(function, first, second, mem, known, poison, base, spad, spad_known, acc, acc_known, pe, c,
+                       scales, counts, about)  # fmt: skip
+        if status != RUNNING:
+            return status
+    if poison:
+        for function, first, second in instructions:
+            state = 0 if function == MVIN else 1 if function == MVIN2 else 2
+            if function in (MVIN, MVIN2, MVIN3) and first != 0:
+                item = 4 if second >> 31 & 1 and not c[LOAD_SHRUNK + state] else 1
+                for row in range(second >> 48 & 0xFFFF):
+                    about[0] = first + row * c[LOAD_STRIDE + state]
+                    status = _unready(known, True, about[0] - base, (second >> 32 & 0xFFFF) * item)
+                    if status != RUNNING:
+                        return status
     return RUNNING
 
 
@@ -681,6 +529,17 @@ def _accelerate(
     spad: Any, spad_known: Any, acc: Any, acc_known: Any, pe: Any, c: Any, scales: Any, counts: Any, about: Any,
 ) -> Any:  # fmt: skip
     counts[function] += 1
+    if function in LOOP_FUNCTIONS:
+        return _set_loop(function, first, second, c)
+    return _done(function, first, second, mem, known, poison, base, spad, spad_known, acc, acc_known, pe, c, scales,
+                 counts, about)  # fmt: skip
+
+
+@njit(cache=True)
+def _done(
+    function: int, first: int, second: int, mem: Any, known: Any, poison: bool, base: int,
+    spad: Any, spad_known: Any, acc: Any, acc_known: Any, pe: Any, c: Any, scales: Any, counts: Any, about: Any,
+) -> Any:  # fmt: skip
     if function == CONFIG:
         return _configure(first, second, c, scales)
     if function in (MVIN, MVIN2, MVIN3):
@@ -696,12 +555,6 @@ def _accelerate(
     if function in (PRELOADED, ACCUMULATED):
         return _multiply(first, second, function == PRELOADED, poison, spad, spad_known, acc, acc_known, pe, c, scales,
                          about)  # fmt: skip
-    if LOOP < function <= LOOP_STRIDES_DC:
-        _set_loop(function, first, second, c)
-        return RUNNING
-    if function == LOOP:
-        return _loop(first, second, mem, known, poison, base, spad, spad_known, acc, acc_known, pe, c, scales, counts,
-                     about)  # fmt: skip
     return RUNNING if function == FLUSH else NOT_SIMULATED
 
 
@@ -756,25 +609,24 @@ def _noted(
     function: int, first: int, second: int, pc: int, c: Any, scales: Any, notes: Any, noting: Any, widths: Any
 ) -> Any:
     """Note one instruction of the accelerator, in place of doing it. `widths` are the elements of a local row, the
-    bytes of a beat of the bus, those of the largest request, and the rows of the scratchpad and of the accumulator."""
+    bytes of a beat of the bus, and those of the largest request."""
     if function == CONFIG:
         kind = first & 3
         key = KEY_CONFIG_EX if kind == 0 else KEY_CONFIG_LD if kind == 1 else KEY_MOVE + MVOUT
         _open(key, kind > 1, pc, notes, noting)
         return _configure(first, second, c, scales)
-    if LOOP < function <= LOOP_STRIDES_DC:
-        _set_loop(function, first, second, c)
-        noting[SINCE_PC] = noting[SINCE_PC] if noting[SINCE_COUNT] else pc
-        noting[SINCE_COUNT] += 1  # the core goes on at once
-        return RUNNING
-    if function == LOOP:
-        return _noted_loop(first, second, pc, c, notes, noting, widths)
+    if function in LOOP_FUNCTIONS:
+        status = _set_loop(function, first, second, c)
+        if status == RUNNING:
+            noting[SINCE_PC] = noting[SINCE_PC] if noting[SINCE_COUNT] else pc
+            noting[SINCE_COUNT] += 1  # the core goes on at once
+        return status
     if function in (MVIN, MVIN2, MVIN3):
         note = _open(KEY_MOVE + function, False, pc, notes, noting)
         _note_in(first, second, 0 if function == MVIN else 1 if function == MVIN2 else 2, MAIN_LOW, TO_LOW, c, note,
-                 widths[:3])  # fmt: skip
+                 widths)  # fmt: skip
     elif function == MVOUT:
-        _note_out(first, second, c, _open(KEY_MOVE + MVOUT, False, pc, notes, noting), widths[:3])
+        _note_out(first, second, c, _open(KEY_MOVE + MVOUT, False, pc, notes, noting), widths)
     elif function in (PRELOAD, PRELOADED, ACCUMULATED):
         note = _open(KEY_COMPUTE, False, pc, notes, noting)
         if function == PRELOAD:
@@ -851,47 +703,29 @@ def _note_product(first: int, second: int, fill: bool, c: Any, note: Any, dim: i
 
 
 @njit(cache=True)
-def _noted_loop(first: int, second: int, pc: int, c: Any, notes: Any, noting: Any, widths: Any) -> Any:
-    """Notes of a loop: of moving in what is added, of moving in the factors, of the product, of moving out."""
-    dim, _, _, rows, sums = widths
-    status = _loop_refused(first, second, c, False, dim, rows, sums)
-    if status != RUNNING:
-        return status
-    added, begun = second >> 2 & 1, noting[NOTED]
-    for turn in range(4):
-        part = _loop_part(turn, first, second, c, dim, rows, sums)
-        if turn == PART_C and not added:
-            note = _open(KEY_LOOP_COMPUTE, True, pc, notes, noting)
-            note[COUNT] = 0
-            for k in range(c[LOOP_K]):
-                for j in range(c[LOOP_J]):
-                    for i in range(c[LOOP_I]):
-                        b, to, a, d = _loop_product(i, j, k, first, second, c, dim, rows, sums)
-                        c[B_ADDRESS], c[C_ADDRESS] = b, to
-                        note[COUNT] += 2
-                        _note_product(a, d, i == 0, c, note, dim)
-        if part[4] == 0 or (turn == PART_D and added):
+def note_part(
+    key: int, goes_on: bool, instructions: Any, pc: int, c: Any, scales: Any, notes: Any, noting: Any, widths: Any
+) -> None:
+    """Note a part of what a loop was unrolled into; `goes_on` says that another part of the same loop came before."""
+    note = _open(key, True, pc, notes, noting)
+    note[COUNT] = 0
+    if goes_on:
+        note[BEFORE] = -1
+    for function, first, second in instructions:
+        if function == CONFIG:
+            _configure(first, second, c, scales)
             continue
-        key = KEY_LOOP_ADDED if turn == PART_D else KEY_LOOP_STORE if turn == PART_C else KEY_LOOP_LOAD
-        if turn != PART_B or c[LOOP_A] == 0:
-            note = _open(key, True, pc, notes, noting)
-            note[COUNT] = 0
-        for row in range(part[0]):
-            column = 0
-            while column < part[1]:
-                dram, local, blocks = _loop_block(row, column, part, dim)
-                note[COUNT] += 1
-                if turn == PART_C:
-                    _note_out(dram, local, c, note, widths[:3])
-                elif turn == PART_B:
-                    _note_in(dram, local, 1, FIRST_LOW, SECOND_LOW, c, note, widths[:3])
-                else:
-                    _note_in(dram, local, 2 if turn == PART_D else 0, MAIN_LOW, TO_LOW, c, note, widths[:3])
-                column += blocks
-    for number in range(begun + 1, noting[NOTED]):
-        notes[number, BEFORE] = -1
-    _end_loop(c)
-    return RUNNING
+        note[COUNT] += 1
+        if function == PRELOAD:
+            c[B_ADDRESS], c[C_ADDRESS] = first, second
+        elif function in (PRELOADED, ACCUMULATED):
+            _note_product(first, second, function == PRELOADED, c, note, widths[0])
+        elif function == MVOUT:
+            _note_out(first, second, c, note, widths)
+        elif function == MVIN2:
+            _note_in(first, second, 1, FIRST_LOW, SECOND_LOW, c, note, widths)
+        else:
+            _note_in(first, second, 0 if function == MVIN else 2, MAIN_LOW, TO_LOW, c, note, widths)
 
 
 @njit(cache=True)
@@ -940,6 +774,7 @@ def run(
     most: int, notes: Any, noting: Any, widths: Any, extra: Any,
 ) -> tuple[int, int, int]:  # fmt: skip
     """Run until a status other than RUNNING; returns it, the pc of the last instruction and the number of instructions.
+    At UNROLL the pc is that of a loop, which is not among them.
 
     `code` has a row (number, rd, rs1, rs2, immediate, mode) for each word from `code_base` on; the number is -1 where a
     word is no instruction. With `poison` a read of what nothing wrote is a fault. At most `most` instructions run.

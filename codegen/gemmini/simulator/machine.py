@@ -18,7 +18,8 @@ from codegen.gemmini.isa.geometry import BASE, MAIN_BYTES, named_geometry
 from codegen.gemmini.isa.operations import FUNCTIONS, decoded
 from codegen.gemmini.isa.table import CODEC, ROWS, format_instruction
 from codegen.gemmini.simulator import core
-from codegen.gemmini.simulator.status import ENDED, LIMIT, MEANINGS
+from codegen.gemmini.simulator.loops import LoopUnroller
+from codegen.gemmini.simulator.status import ENDED, LIMIT, MEANINGS, RUNNING, UNROLL
 from codegen.riscv.commit_log import Fetch, Touched, commit_line, csr_name, touched
 from codegen.riscv.elf import Elf, read_elf
 from codegen.riscv.elf_format import ELF64, Buffer
@@ -97,19 +98,19 @@ class Noting:
     """Room for notes of what the accelerator is asked to do, in place of doing it, for `codegen.gemmini.timing.trace`.
 
     `notes` has one note per row, in the columns of `codegen.gemmini.simulator.core`; `state` counts notes and holds
-    what the core did since the last one. `widths` are the array's width, the bytes of a beat, the longest request and
-    the rows of the local memories; `extra` are cycles of each row of the instruction table beyond one tick."""
+    what the core did since the last one. `widths` are the array's width, the bytes of a beat and the longest request;
+    `extra` are cycles of each row of the instruction table beyond one tick."""
 
     notes: npt.NDArray[np.int64]
     state: npt.NDArray[np.int64]
-    widths: tuple[int, int, int, int, int]
+    widths: tuple[int, int, int]
     extra: npt.NDArray[np.int64]
 
 
 NO_NOTES = Noting(
     np.zeros((0, core.NOTE_WORDS), np.int64),
     np.zeros(core.NOTING_WORDS, np.int64),
-    (1, 1, 1, 1, 1),
+    (1, 1, 1),
     np.zeros(0, np.int64),
 )
 
@@ -140,21 +141,46 @@ class GemminiMachine:
         host = elf.symbol("tohost")
         rows, sums, dim = geometry.local_rows, geometry.accumulator_rows, geometry.dim
         self._x, self._f, self._memory = np.zeros(32, np.int64), np.zeros(32, np.float32), memory
-        self._config = np.zeros(core.CONFIG_WORDS, np.int64)
+        self._config, self._scales = np.zeros(core.CONFIG_WORDS, np.int64), np.zeros(core.EX_SCALE + 1, np.float32)
         self._counts, self._about = np.zeros(core.COUNTS, np.int64), np.zeros(1, np.int64)
-        self._state = (
-            self._x, self._f, memory, known, poison, BASE, host.address if host else -1,
+        self._loops, self._poison = LoopUnroller(geometry), poison
+        local = (
             np.zeros((rows, dim), np.int8), np.zeros((rows, dim), np.uint8),
             np.zeros((sums, dim), np.int32), np.zeros((sums, dim), np.uint8),
-            np.zeros((dim, dim), np.int32), self._config, np.zeros(core.EX_SCALE + 1, np.float32),
-            self._counts, self._about,
+            np.zeros((dim, dim), np.int32), self._config, self._scales, self._counts, self._about,
         )  # fmt: skip
+        self._accelerator = (memory, known, poison, BASE, *local)
+        self._state = (self._x, self._f, memory, known, poison, BASE, host.address if host else -1, *local)
 
     def run(self, pc: int, most: int, noting: Noting = NO_NOTES) -> tuple[int, int, int]:
         """Run at most this many instructions from `pc` on: the status at the end, the pc, and how many ran."""
         arrays = noting.notes, noting.state, noting.widths, noting.extra
-        status, pc, executed = core.run(self._code, self.code_base, pc, *self._state, most, *arrays)
-        return int(status), int(pc), int(executed)
+        done, status = 0, UNROLL
+        while status == UNROLL:
+            status, pc, executed = map(
+                int, core.run(self._code, self.code_base, pc, *self._state, most - done, *arrays)
+            )
+            done += executed
+            if status == UNROLL and (refused := self._unroll(pc, noting)) != RUNNING:
+                return refused, pc, done
+            if status == UNROLL:
+                pc, done = pc + 4, done + 1
+        return status, pc, done
+
+    def _unroll(self, pc: int, noting: Noting) -> int:
+        """Do, or note, what the loop at an address asks for. The status after that."""
+        number = int(self._code[(pc - self.code_base) // 4, 0])
+        parts = self._loops.parts(number, self._config, float(self._scales[core.OUT_SCALE]), self._poison)
+        if isinstance(parts, int):
+            return parts
+        if not len(noting.notes):
+            return int(core.carry_out(np.concatenate([*parts.values()]), *self._accelerator))
+        begun = noting.state[core.NOTED]
+        for part, instructions in parts.items():
+            if len(instructions):
+                core.note_part(core.LOOP_KEYS[part], bool(noting.state[core.NOTED] > begun), instructions, pc,
+                               self._config, self._scales, noting.notes, noting.state, noting.widths)  # fmt: skip
+        return RUNNING
 
     def line(self, pc: int) -> str:
         """The instruction at an address, with the address."""

@@ -8,7 +8,7 @@ from collections.abc import Mapping
     10
 )
 BAD_CONFIG, NO_FACTOR, NOT_SIMULATED, FLOATS_OFF, MISALIGNED, NOTES_FULL, UNFENCED = range(10, 17)
-LOOP_UNSET, LOOP_TOO_LARGE = range(17, 19)
+LOOP_UNSET, LOOP_TOO_LARGE, LOOP_SUMS_APART, UNROLL = range(17, 21)
 
 MEANINGS: Mapping[int, str] = {
     LIMIT: "the limit of instructions is reached",
@@ -22,8 +22,9 @@ MEANINGS: Mapping[int, str] = {
     BAD_SCALE: "the scale is not a number",
     BAD_CONFIG: "the fields contradict each other",
     NO_FACTOR: "the left factor is no block",
-    LOOP_UNSET: "bounds, addresses and strides were not all set since the loop before",
+    LOOP_UNSET: "extents, addresses and strides were not all set since the loop before",
     LOOP_TOO_LARGE: "its blocks fill more than half of the scratchpad or of the accumulator",
+    LOOP_SUMS_APART: "something must be added once before each time that sums leave, zeros at least",
     NOT_SIMULATED: "this is not simulated",
     MISALIGNED: "{about:#x} is no multiple of the bytes that are read or written",
     FLOATS_OFF: "floating point is off: the program has not turned it on",

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from codegen.gemmini.isa.operations import operands, operation
+from codegen.gemmini.isa.unrolled import PARTS, Part
 
 WORD = (1 << 64) - 1
 
@@ -126,11 +127,7 @@ class BestPlace:
 class Unrolled:
     """Work of the accelerator that is part of a loop of its own, asked for here or before: no code."""
 
-    part: str
-
-
-PARTS = ("added", "load", "compute", "store")
-"""Parts of a loop of the accelerator's own."""
+    part: Part
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,34 +6,33 @@ Program, Chip --code of each stream, counted--> CoreIssue for the cycle model
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import product
 
 from codegen.gemmini.emit.core_code import counted_code
 from codegen.gemmini.emit.executable import end_code, start_code
+from codegen.gemmini.isa import matrix_loops
+from codegen.gemmini.isa.convolution_loops import convolution_loop
 from codegen.gemmini.isa.geometry import geometry_of
-from codegen.gemmini.isa.matrix_loops import Matrix, MatrixLoop, matrix_loop
+from codegen.gemmini.isa.matrix_loops import MatrixLoop, matrix_loop
 from codegen.gemmini.isa.operations import ACCUMULATOR as SUMS
 from codegen.gemmini.isa.operations import FULL_WIDTH, FUNCTIONS, GARBAGE, Decoded, decoded
-from codegen.gemmini.kernels.loops import blocks
+from codegen.gemmini.isa.unrolled import AcceleratorLoop, Instructions, LoopPlaces, Part, unrolled
 from codegen.gemmini.streams.instructions import BARRIER
-from codegen.gemmini.streams.streams import PARTS, Do, Item, Loop, Unrolled, stream_of
+from codegen.gemmini.streams.streams import Do, Item, Loop, Unrolled, stream_of
 from codegen.gemmini.timing.issued_loops import (
     COMPUTE,
     LEAST_BLOCK_CYCLES,
-    LOOP_COMPUTE,
     IssuedLoop,
     core_work,
     extra_cycles,
     is_accelerated,
     loop_work,
 )
+from codegen.gemmini.timing.unrolled_work import STATES, MoveSettings, beat_bytes, part_work
 from hw_models.chip import Chip
 from isched.program.program import Instr, Program
 from isched.program.timed_ops import CoreIssue, IssueCost
-
-STATES = {"mvin": 0, "mvin2": 1, "mvin3": 2}
 
 
 def issue_costs(program: Program, chip: Chip) -> tuple[CoreIssue, ...]:
@@ -44,14 +43,20 @@ def issue_costs(program: Program, chip: Chip) -> tuple[CoreIssue, ...]:
     )
 
 
-def loop_cycles(loop: MatrixLoop, chip: Chip) -> tuple[float, float, float]:
+def asked_loop(operations: Sequence[Decoded], dim: int) -> AcceleratorLoop:
+    """The loop of the accelerator's own that operations ask for."""
+    over_matrices = operations[-1].operation.mnemonic == matrix_loops.LOOP
+    return matrix_loop(operations, dim) if over_matrices else convolution_loop(operations)
+
+
+def loop_cycles(loop: AcceleratorLoop, chip: Chip) -> tuple[float, float, float]:
     """Cycles of the controllers for a loop that repeats one row of what is added, when nothing else moves: of moving
     in, of the array, of moving out."""
-    issuing = _Issuing(Program("", chip.name, 0, BARRIER, (), ()), chip, [1, 1, 0], unrolled=loop)
-    there = {"added": loop.d, "load": loop.a or loop.b, "compute": 1, "store": loop.c}
+    issuing = _Issuing(Program("", chip.name, 0, BARRIER, (), ()), chip, MoveSettings([1, 1, 0], [0, 0, 0]))
+    issuing.begin(loop)
     cycles = {}
-    for part in PARTS:
-        work = loop_work(issuing.part(part), chip) if there[part] else None
+    for part, instructions in issuing.parts.items():
+        work = loop_work(issuing.part(part), chip) if len(instructions) else None
         moved = sum(flow.size_bytes for flow in work.flows) if work else 0
         cycles[part] = work.cycles + moved / beat_bytes(chip) if work else 0.0
     return cycles["added"] + cycles["load"], cycles["compute"], cycles["store"]
@@ -75,14 +80,11 @@ class _Issuing:
 
     program: Program
     chip: Chip
-    strides: list[int] = field(default_factory=lambda: [0, 0, 0])
-    narrow: list[int] = field(default_factory=lambda: [0, 0, 0])
+    moves: MoveSettings = field(default_factory=lambda: MoveSettings([0, 0, 0], [0, 0, 0]))
     b_rows: int = 0
-    pool: tuple[int, int] = (0, 0)
-    """Rows that each instruction moves out, and local rows that it reads beyond them; of pools."""
-
-    unrolled: MatrixLoop | None = None
-    """The last loop of the accelerator's own."""
+    loop: AcceleratorLoop | None = None
+    parts: Mapping[Part, Instructions] = field(default_factory=dict)
+    """The last loop of the accelerator's own, and what it does."""
 
     def cost(self, instr: Instr) -> IssueCost:
         if self.program.is_barrier(instr):
@@ -91,7 +93,7 @@ class _Issuing:
         code = counted_code(stream)
         if isinstance(stream[-1], Unrolled):
             if len(stream) > 1:
-                self.unrolled = matrix_loop([_named(do) for do, _ in _done(stream)], geometry_of(self.chip).dim)
+                self.begin(asked_loop([_named(do) for do, _ in _done(stream)], geometry_of(self.chip).dim))
             work = loop_work(self.part(stream[-1].part), self.chip)
             return IssueCost(code.executed.total(), work=work, stationed=True)
         own = Counter({name: count for name, count in code.executed.items() if not is_accelerated(name)})
@@ -115,14 +117,14 @@ class _Issuing:
             match found.operation.mnemonic:
                 case "config_ld":
                     state = int(fields["state"])
-                    self.strides[state], self.narrow[state] = int(fields["stride"]), int(fields["shrunk"])
+                    self.moves.strides[state], self.moves.narrow[state] = int(fields["stride"]), int(fields["shrunk"])
                     does = does or "config_ld"
                 case "config_ex":
                     does = does or "config_ex"
                 case "config_st":
                     does, outputs = "mvout", int(fields["pool_out_rows"]) * int(fields["pool_out_columns"])
                     more = outputs * (int(fields["pool_size"]) ** 2 - 1)
-                    self.pool = (outputs, more) if fields["pool_stride"] else (0, 0)
+                    self.moves.pool = (outputs, more) if fields["pool_stride"] else (0, 0)
                 case "preload":
                     does, self.b_rows = COMPUTE, int(fields["b_rows"]) if fields["b_row"] != GARBAGE else 1
                 case "compute_preloaded" | "compute_accumulated":
@@ -135,34 +137,14 @@ class _Issuing:
         return IssuedLoop(does, instructions, issued, sums["requests"], sums["moved"], sums["beats"], sums["rows"],
                        sums["array"], to_sums)  # fmt: skip
 
-    def part(self, part: str) -> IssuedLoop:
-        """What a part of the last loop of the accelerator's own is."""
-        loop, geometry = self.unrolled, geometry_of(self.chip)
-        assert loop is not None  # its first part came before
-        if part == "compute":
-            i, j, k = loop.blocks(geometry.dim)
-            return IssuedLoop(LOOP_COMPUTE, 2 * i * j * k, 0.0, array_cycles=_array_cycles(loop, geometry.dim))
-        sums: Counter[str] = Counter()
-        names: dict[str, tuple[Matrix, ...]] = {"added": ("d",), "load": ("a", "b"), "store": ("c",)}
-        for name in names[part]:
-            sums.update(self._moved_by(loop, name) if getattr(loop, name) else {})
-        return IssuedLoop(f"loop_ws.{part}", sums["instructions"], 0.0, sums["requests"], sums["moved"], sums["beats"],
-                          sums["rows"], sums=part != "load")  # fmt: skip
+    def begin(self, loop: AcceleratorLoop) -> None:
+        """Go on with a loop of the accelerator's own."""
+        self.loop, self.parts = loop, unrolled(loop, geometry_of(self.chip), LoopPlaces())
 
-    def _moved_by(self, loop: MatrixLoop, name: Matrix) -> dict[str, int]:
-        """What moving one of a loop's matrices is."""
-        dim, sums = geometry_of(self.chip).dim, Counter[str]()
-        state = {"a": 0, "b": 1, "d": 2}.get(name)
-        moved = loop.matrix(name, dim)
-        wide = loop.full if name == "c" else name == "d" and not self.narrow[2]
-        for (_, high, rows), (_, across, columns) in product(blocks(moved.rows, dim),
-                                                             blocks(moved.columns, moved.columns_at_once)):  # fmt: skip
-            times = high * across
-            repeated = rows - 1 if state is not None and not self.strides[state] else 0
-            for what, number in self._rows(rows, columns, 4 if wide else 1, repeated).items():
-                sums[what] += times * number
-            sums["instructions"] += times
-        return dict(sums)
+    def part(self, part: Part) -> IssuedLoop:
+        """What a part of that loop is."""
+        whole = isinstance(self.loop, MatrixLoop) and (self.loop.turned_a or self.loop.turned_b)
+        return part_work(part, self.parts[part], self.moves, whole, self.chip)
 
     def _block(self, found: Decoded) -> int:
         fields = dict(found.fields)
@@ -180,12 +162,12 @@ class _Issuing:
         state = STATES.get(found.operation.mnemonic)
         if state is None:
             size, repeated = columns * (4 if fields["row"] & FULL_WIDTH else 1), 0
-            rows, more = self.pool if self.pool[0] else (rows, 0)
+            rows, more = self.moves.pool if self.moves.pool[0] else (rows, 0)
         elif not fields["dram"]:
             return {"rows": rows * blocks}
         else:
-            size = columns * (4 if fields["row"] & SUMS and not self.narrow[state] else 1)
-            repeated = 0 if self.strides[state] else rows - 1
+            size = columns * (4 if fields["row"] & SUMS and not self.moves.narrow[state] else 1)
+            repeated = 0 if self.moves.strides[state] else rows - 1
         found_rows = self._rows(rows, columns, size // columns if columns else 1, repeated)
         return {**found_rows, "rows": found_rows["rows"] + more}
 
@@ -202,23 +184,6 @@ def _named(do: Do) -> Decoded:
     found = decoded(FUNCTIONS[do.function], do.first.value, do.second.value)
     assert found is not None
     return found
-
-
-def _array_cycles(loop: MatrixLoop, dim: int) -> int:
-    """Cycles of all blocks: the first one of a column of blocks brings its weights."""
-    i, j, k = loop.blocks(dim)
-    if loop.turned_a or loop.turned_b:
-        return i * j * k * dim
-    heights = [rows for _, number, rows in blocks(loop.rows, dim) for _ in range(number)]
-    stays = sum(max(rows, LEAST_BLOCK_CYCLES) for rows in heights[1:])
-    return j * sum(
-        number * (max(heights[0], deep, LEAST_BLOCK_CYCLES) + stays) for _, number, deep in blocks(loop.depth, dim)
-    )
-
-
-def beat_bytes(chip: Chip) -> int:
-    """Bytes of one beat of the bus."""
-    return int(max(link.bandwidth_bytes_per_cycle for link in chip.links))
 
 
 def _done(stream: Sequence[Item], times: int = 1) -> Iterator[tuple[Do, int]]:

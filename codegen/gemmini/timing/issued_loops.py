@@ -18,17 +18,18 @@ from dataclasses import dataclass
 
 from codegen.gemmini.isa.geometry import ACCUMULATOR, MAIN, SCRATCHPAD
 from codegen.gemmini.isa.table import CODEC, ROWS
+from codegen.gemmini.isa.unrolled import PARTS, Part
 from hw_models.chip import Chip
 from isched.program.timed_ops import LinkFlow, OpWork
 
 CORE = "core"
 COMPUTE = "compute"
-LOOP_ADDED, LOOP_LOAD, LOOP_COMPUTE, LOOP_STORE = (f"loop_ws.{part}" for part in ("added", "load", "compute", "store"))
-"""What a loop of the accelerator's own does: move in what is added, move in the factors, multiply, move out."""
+LOOP_DOES: Mapping[Part, str] = {part: f"loop.{part}" for part in PARTS}
+"""What a part of a loop of the accelerator's own does, whatever the loop is over."""
 
 UNITS: Mapping[str, str] = {"mvin": "load", "mvin2": "load", "mvin3": "load", "config_ld": "load", COMPUTE: "array",
-                            "config_ex": "array", "mvout": "store", LOOP_ADDED: "load", LOOP_LOAD: "load",
-                            LOOP_COMPUTE: "array", LOOP_STORE: "store"}  # fmt: skip
+                            "config_ex": "array", "mvout": "store", "loop.added": "load", "loop.load": "load",
+                            "loop.compute": "array", "loop.store": "store"}  # fmt: skip
 """The engine that works on a loop, by what it does."""
 
 LEAST_BLOCK_CYCLES = 4

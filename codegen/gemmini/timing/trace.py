@@ -20,19 +20,16 @@ from codegen.gemmini.simulator import core
 from codegen.gemmini.simulator.machine import GemminiMachine, MachineError, Noting
 from codegen.gemmini.simulator.status import ENDED, NOTES_FULL
 from codegen.gemmini.streams.instructions import BARRIER
-from codegen.gemmini.timing.issue import beat_bytes
 from codegen.gemmini.timing.issued_loops import (
     COMPUTE,
     CORE,
-    LOOP_ADDED,
-    LOOP_COMPUTE,
-    LOOP_LOAD,
-    LOOP_STORE,
+    LOOP_DOES,
     IssuedLoop,
     core_work,
     extra_cycles,
     loop_work,
 )
+from codegen.gemmini.timing.unrolled_work import beat_bytes
 from codegen.riscv.elf_format import ElfError
 from codegen.target import served_by
 from hw_models.chip import Chip
@@ -50,8 +47,7 @@ _DOES = {core.KEY_COMPUTE: COMPUTE, core.KEY_CONFIG_EX: "config_ex", core.KEY_CO
     core.KEY_MOVE + number: name
     for name, number in (("mvin", core.MVIN), ("mvin2", core.MVIN2), ("mvin3", core.MVIN3), ("mvout", core.MVOUT))
 }
-_LOOP_DOES = {core.KEY_LOOP_ADDED: LOOP_ADDED, core.KEY_LOOP_LOAD: LOOP_LOAD, core.KEY_LOOP_COMPUTE: LOOP_COMPUTE,
-              core.KEY_LOOP_STORE: LOOP_STORE}  # fmt: skip
+_LOOP_DOES = {core.LOOP_KEYS[part]: does for part, does in LOOP_DOES.items()}
 
 
 def trace(executable: bytes, cores: int, chip: Chip, cluster: int = 0) -> tuple[TimedStream, ...]:
@@ -79,8 +75,7 @@ def _noting(chip: Chip) -> Noting:
     state = np.zeros(core.NOTING_WORDS, np.int64)
     state[core.READ_LOW] = state[core.WRITTEN_LOW] = 1 << 62
     geometry = geometry_of(chip)
-    rows = geometry.local_rows, geometry.accumulator_rows
-    widths = geometry.dim, beat_bytes(chip), chip.dma.max_linear_bytes, *rows
+    widths = geometry.dim, beat_bytes(chip), chip.dma.max_linear_bytes
     extra = np.array([extra_cycles(row.mnemonic, chip) for row in ROWS], np.int64)
     return Noting(np.zeros((NOTES_AT_ONCE, core.NOTE_WORDS), np.int64), state, widths, extra)
 
@@ -126,11 +121,11 @@ def _op(note: Notes, chip: Chip, source: str, number: int) -> TimedOp:
     to = _range(note, core.TO_LOW, local, row_bytes)
     factor = (ACCUMULATOR, 4 * dim) if note[core.FIRST_SUMS] else (SCRATCHPAD, dim)
     reads = (*_range(note, core.FIRST_LOW, *factor), *_range(note, core.SECOND_LOW, SCRATCHPAD, dim))
-    if does in ("mvout", LOOP_STORE):
+    if does in ("mvout", LOOP_DOES["store"]):
         reads, writes = _range(note, core.FIRST_LOW, local, row_bytes), main
-    elif does in (COMPUTE, LOOP_COMPUTE):
+    elif does in (COMPUTE, LOOP_DOES["compute"]):
         reads, writes = (*reads, *to), to
-    elif does == LOOP_LOAD:
+    elif does == LOOP_DOES["load"]:
         reads = (*main, *_range(note, core.FIRST_LOW, MAIN, 1, BASE))
         writes = (*to, *_range(note, core.SECOND_LOW, local, row_bytes))
     else:

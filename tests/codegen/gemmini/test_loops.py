@@ -155,7 +155,7 @@ def test_a_layer_becomes_loops_where_these_are_faster(tmp_path: Path) -> None:
     assert "by loop_ws" in decision.verdict
     assert "cycles by the cycle model; " in decision.reason
     opcodes = [instr.opcode for instr in program.streams[0].instrs if instr.source == decision.subject]
-    assert {"loop_ws.load", "loop_ws.compute", "loop_ws.store"} <= set(opcodes)
+    assert {"loop.load", "loop.compute", "loop.store"} <= set(opcodes)
     assert "compute" not in opcodes
     read = TARGET.trace(part.files.files[part.files.executable], 1, CHIP)
     assert time_streams(read, CHIP).cycles == time_program(program, CHIP, TARGET).cycles

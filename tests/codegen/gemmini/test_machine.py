@@ -96,7 +96,7 @@ FAULTS = {
     "transposes": (once("config_ex", weight_stationary=1, transpose_a=1, transpose_b=1), "contradict each other"),
     "norms": (once("config_norm"), "this is not simulated"),
     "function": (once("config_st", activation=3), "this is not simulated"),
-    "loops": (once("loop_conv_ws"), "this is not simulated"),
+    "loops": (once("loop_conv_ws"), "were not all set since the loop before"),
 }
 
 

@@ -139,6 +139,6 @@ def test_executed_instructions_are_counted_as_they_run() -> None:
 def test_what_is_no_program_is_refused() -> None:
     with pytest.raises(TargetError, match="needs a static 64-bit executable for this chip"):
         trace(b"no", 1, CHIP)
-    loops = executable([*start_code(), *counted_code((once("loop_conv_ws"),)).instructions, *end_code()])
+    loops = executable([*start_code(), *counted_code((once("config_norm"),)).instructions, *end_code()])
     with pytest.raises(TargetError, match="this is not simulated"):
         trace(loops, 1, CHIP)
