@@ -42,14 +42,14 @@ class DrawnLoops:
 
 
 def drawn_loops(seed: int, products: int = 4) -> DrawnLoops:
-    drawing = _Drawing(seed)
+    drawing = Drawing(seed)
     for _ in range(products):
         drawing.product()
-    code = [_executable(items, drawing.end) for items in (drawing.loops, drawing.explicit)]
+    code = [loops_executable(items, drawing.end) for items in (drawing.loops, drawing.explicit)]
     return DrawnLoops(code[0], code[1], drawing.loads, drawing.results)
 
 
-def _executable(items: list[Item], end: int) -> bytes:
+def loops_executable(items: list[Item], end: int) -> bytes:
     code = [*start_code(), *stream_code(items), *end_code()]
     text = b"".join(CODEC.encode(word).to_bytes(4, "little") for word in code)
     room = ElfSegment(".room", DATA, (), SegmentFlags.READ_WRITE, end - DATA)
@@ -57,7 +57,9 @@ def _executable(items: list[Item], end: int) -> bytes:
     return elf_bytes(BASE, segments, host_symbols(), b"", ELF64)
 
 
-class _Drawing:
+class Drawing:
+    """What a program is drawn into: its items, bytes that are brought along, and results."""
+
     def __init__(self, seed: int) -> None:
         self.draw, self.random = random.Random(seed), np.random.default_rng(seed)
         self.loops: list[Item] = []
@@ -67,7 +69,8 @@ class _Drawing:
         self.end = DATA
         self.sums = 0
 
-    def _room(self, size_bytes: int) -> int:
+    def room(self, size_bytes: int) -> int:
+        """An address with so many bytes."""
         start = self.end + self.draw.choice((0, 1, 5, 16))
         self.end = start + size_bytes
         return start
@@ -78,7 +81,7 @@ class _Drawing:
         step = columns + self.draw.choice((0, 0, 3, 16))
         wide = np.zeros((rows, step), values.dtype)
         wide[:, :columns] = values
-        start = self._room(wide.nbytes)
+        start = self.room(wide.nbytes)
         self.loads[start] = wide.tobytes()
         return start, step
 
@@ -108,7 +111,7 @@ class _Drawing:
         d_step = 0 if added == "repeated" else d_step
         c_step = columns + draw.choice((0, 4))
         item = 4 if full else 1
-        c_at = self._room(rows * c_step * item)
+        c_at = self.room(rows * c_step * item)
         settings = (
             once("config_ex", weight_stationary=1, a_stride=1, c_stride=1, transpose_a=turned_a, transpose_b=turned_b),
             once("config_ld", state=0, pixels_per_row=1, block_rows=DIM, scale=1.0, stride=a_step),
@@ -132,7 +135,7 @@ class _Drawing:
         if draw.random() < 0.4:  # again with the factors of the last loop, which are there
             kept = cuts[-2]
             total = a[:, kept:].astype(np.int32) @ b[kept:].astype(np.int32)
-            again_at = self._room(rows * c_step * item)
+            again_at = self.room(rows * c_step * item)
             self._issued(replace(own, a=0, b=0, d=0, c=again_at, accumulates=False))
             self._expect(again_at, total, c_step, full, relu, scale)
             total = a.astype(np.int32) @ b.astype(np.int32) + (d if added else 0)
