@@ -14,18 +14,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from codegen.gemmini.isa.geometry import ACCUMULATOR, MAIN, SCRATCHPAD, ArrayGeometry, geometry_of
-from codegen.gemmini.isa.matrix_loops import MatrixLoop
+from codegen.gemmini.isa.unrolled import AcceleratorLoop
+from codegen.gemmini.kernels.accelerator_loops import looped_instrs
 from codegen.gemmini.kernels.finish import finish_of
 from codegen.gemmini.kernels.issue_order import OrderedLayer, TileOrder
 from codegen.gemmini.kernels.layers import granularity, is_product
-from codegen.gemmini.kernels.loop_products import (
-    LoopTiling,
-    MatrixLayer,
-    layer_loops,
-    loop_product_instrs,
-    matrix_layer,
-    tilings,
-)
+from codegen.gemmini.kernels.loop_convolutions import ConvolutionLayer, ConvolutionTiling, convolution_layer
+from codegen.gemmini.kernels.loop_products import MatrixLayer, MatrixTiling, matrix_layer
 from codegen.gemmini.kernels.passes import digits
 from codegen.gemmini.timing.issue import issue_costs, loop_cycles
 from hw_models.chip import Chip
@@ -44,7 +39,9 @@ NEAR = 1.1
 """A form whose estimate is this much above the cycles of another one may still be faster."""
 
 
-_Form = tuple[float, int, LoopTiling | TileOrder | None]
+_Looped = MatrixLayer | ConvolutionLayer
+_Tiling = MatrixTiling | ConvolutionTiling
+_Form = tuple[float, int, _Tiling | TileOrder | None]
 """Cycles by themselves, and what the layer is cut into, if it is not as planned."""
 
 
@@ -59,8 +56,8 @@ class ArrayInMain:
 
 def _named(form: _Form) -> str:
     match form[2]:
-        case LoopTiling():
-            return f"{form[2]} by loop_ws"
+        case MatrixTiling() | ConvolutionTiling():
+            return str(form[2])
         case TileOrder():
             return f"{form[2]}, the next one moved in meanwhile"
         case _:
@@ -86,7 +83,7 @@ class _Choice:
         self.written = {place.tensor: place.offset_bytes for place in program.placements if place.kind != "probe"}
         self.read = self.written | probes
         self.known: dict[object, list[_Form]] = {}
-        self.sums_half = 0
+        self.sums_halves = {MatrixTiling: 0, ConvolutionTiling: 0}
         self.decisions: list[Decision] = []
 
     def made(self) -> Program:
@@ -108,7 +105,7 @@ class _Choice:
         names = {*layer.inputs(self.graph), layer.output}
         if not finish_of(self.graph, self.constants, layer).on_array or not names <= placed.keys():
             return run
-        loops = matrix_layer(self.graph, self.constants, layer, placed)
+        loops = self._looped(layer, placed)
         places = {name: ArrayInMain(MAIN, placed[name], full_box(self.graph.by_name[name].shape)) for name in names}
         unit = granularity(self.graph, layer, self.geometry.dim)[-1]
         tiles = OrderedLayer(self.graph, self.constants, layer, places, self.chip, unit)
@@ -125,11 +122,10 @@ class _Choice:
         self.decisions.append(
             Decision(layer.name, _named(best), f"{best[0]:,.0f} cycles by the cycle model; {told or 'no other form'}")
         )
-        if isinstance(best[2], LoopTiling):
-            assert not isinstance(loops, str)  # else it had no tilings
-            made = tuple(layer_loops(loops, best[2], self.geometry.dim))
-            half, self.sums_half = self.sums_half, (self.sums_half + sum(bool(loop.c) for loop in made)) % 2
-            return loop_product_instrs(loops, made, self.geometry, half)
+        if isinstance(best[2], MatrixTiling | ConvolutionTiling):
+            kind = type(best[2])
+            made, self.sums_halves[kind] = self._made(loops, best[2], self.sums_halves[kind])
+            return made
         return run if best[2] is None else tiles.instrs(best[2])
 
     def _likeness(self, layer: Layer) -> object:
@@ -146,23 +142,46 @@ class _Choice:
             if estimated < NEAR * below_cycles:
                 yield self._cycles(tiles.instrs(order)), order
 
-    def _loop_forms(self, layer: MatrixLayer | str) -> Iterator[tuple[float, LoopTiling]]:
+    def _looped(self, layer: Layer, placed: Mapping[str, int]) -> _Looped | str:
+        """The layer as loops have it: of a product of matrices, else of a convolution; or why there are none."""
+        product = matrix_layer(self.graph, self.constants, layer, placed)
+        return convolution_layer(self.graph, self.constants, layer, placed) if isinstance(product, str) else product
+
+    def _made(self, layer: _Looped | str, tiling: _Tiling, half: int) -> tuple[tuple[Instr, ...], int]:
+        """Instructions of a layer as loops, and the half of the accumulator after it."""
+        match layer, tiling:
+            case MatrixLayer(), MatrixTiling():
+                return looped_instrs(layer, tiling, self.geometry, half)
+            case ConvolutionLayer(), ConvolutionTiling():
+                return looped_instrs(layer, tiling, self.geometry, half)
+        raise AssertionError(f"{tiling} is none of {layer}")  # tilings are made for layers that are alike
+
+    def _loop_forms(self, layer: _Looped | str) -> Iterator[tuple[float, _Tiling]]:
         """Loops of a layer, those that an estimate finds best."""
         if isinstance(layer, str):
             return
-        dim, known = self.geometry.dim, dict[MatrixLoop, tuple[float, float, float]]()
-        ways = sorted((self._estimate(tuple(layer_loops(layer, tiling, dim)), known), n, tiling)
-                      for n, tiling in enumerate(tilings(layer, self.geometry)))  # fmt: skip
-        for _, _, tiling in ways[:TIMED]:
-            loops = tuple(layer_loops(layer, tiling, dim))
-            yield self._cycles(loop_product_instrs(layer, loops, self.geometry, 0)), tiling
+        known: dict[AcceleratorLoop, tuple[float, float, float]] = {}
+        ways: list[tuple[float, int, _Tiling]] = []
+        for tiling in layer.tilings(self.geometry):
+            ways.append((self._estimate(self._loops(layer, tiling), known), len(ways), tiling))
+        for _, _, tiling in sorted(ways)[:TIMED]:
+            yield self._cycles(self._made(layer, tiling, 0)[0]), tiling
 
-    def _estimate(self, loops: Sequence[MatrixLoop], known: dict[MatrixLoop, tuple[float, float, float]]) -> float:
+    def _loops(self, layer: _Looped, tiling: _Tiling) -> tuple[AcceleratorLoop, ...]:
+        match layer, tiling:
+            case MatrixLayer(), MatrixTiling():
+                return tuple(layer.loops(tiling, self.geometry))
+            case ConvolutionLayer(), ConvolutionTiling():
+                return tuple(layer.loops(tiling, self.geometry))
+        raise AssertionError(f"{tiling} is none of {layer}")
+
+    def _estimate(
+        self, loops: Sequence[AcceleratorLoop], known: dict[AcceleratorLoop, tuple[float, float, float]]
+    ) -> float:
         """Cycles of loops of which each moves while another one computes."""
         total, last = 0.0, (0.0, 0.0, 0.0)
         for loop in loops:
-            like = replace(loop, a=min(loop.a, 1), b=min(loop.b, 1), c=min(loop.c, 1), d=min(loop.d, 1), a_half=1,
-                           b_half=1)  # fmt: skip
+            like = loop.anywhere()
             last = known.get(like) or known.setdefault(like, loop_cycles(like, self.chip))
             total += max(last) if total else sum(last[:2])
         return total + last[2]

@@ -13,7 +13,7 @@ Source: the generator's README, its unroller and its functional model, restated.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from codegen.gemmini.isa.geometry import ArrayGeometry
 from codegen.gemmini.isa.operations import Decoded, operation
@@ -90,6 +90,11 @@ class ConvolutionLoop:
     out_scale: float = 1.0
     """The scale of what moves out, which is set before and stays: it is no field of a loop."""
 
+    def anywhere(self) -> ConvolutionLoop:
+        """A loop that moves as much, between other places."""
+        addresses = {name: min(getattr(self, name), 1) for name in ("weights", "output", "bias", "input")}
+        return replace(self, **addresses, a_half=1, b_half=1)
+
     @property
     def pixels(self) -> int:
         """Pixels side by side in a row of the patch."""
@@ -154,9 +159,10 @@ class ConvolutionLoop:
         """Channels that one instruction moves."""
         return min(channels, dim * max(1, MOVED_BYTES // (dim * item_bytes)))
 
-    def operations(self) -> tuple[tuple[str, dict[str, float]], ...]:
-        """Mnemonics and fields, in the order in which they are issued: all is set anew for every loop, since the
-        accelerator has two places, each with settings of its own."""
+    def operations(self, dim: int = 0) -> tuple[tuple[str, dict[str, float]], ...]:
+        """Mnemonics and fields, in the order in which they are issued, whatever the array's width: all is set anew for
+        every loop, since the accelerator has two places, each with settings of its own."""
+        del dim
         return tuple(
             (name, {bits.name: getattr(self, bits.name) for bits in (*found.first, *found.second)})
             for name, found in ((name, operation(name)) for name in (*SETTINGS, LOOP))

@@ -12,7 +12,7 @@ Source: the generator's README, its unroller and its functional model, restated.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from codegen.gemmini.isa.geometry import ArrayGeometry
@@ -62,6 +62,11 @@ class MatrixLoop:
     turned_b: bool = False
     addition: bool = False
     """Whether both factors are added, by the accumulator, and not multiplied."""
+
+    def anywhere(self) -> MatrixLoop:
+        """A loop that moves as much, between other places."""
+        a, b, c, d = (min(address, 1) for address in (self.a, self.b, self.c, self.d))
+        return replace(self, a=a, b=b, c=c, d=d, a_half=1, b_half=1)
 
     def blocks(self, dim: int) -> tuple[int, int, int]:
         """Blocks of rows, columns and depth."""

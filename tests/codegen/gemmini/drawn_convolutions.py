@@ -48,7 +48,6 @@ class _Extents:
         reach = (self.taps[axis] - 1) * self.dilation + 1
         return ((self.rows, self.columns)[axis] + sum(pads) - reach) // self.stride + 1
 
-
     def most_rows(self) -> int:
         """Rows of the scratchpad for all at once, at most."""
         patch = [self.out(axis) * self.stride + (taps - 1) * self.dilation for axis, taps in enumerate(self.taps)]
@@ -134,7 +133,9 @@ class _Drawing(Drawing):
                     "weights": w_at + (0 if alone else k[0] * e.filters + f[0]),
                     "input": loop["input"] + x_at,
                 }  # fmt: skip
-                self.loops += [once(name, **given) for name, given in ConvolutionLoop(**{**loop, **fields}).operations()]
+                self.loops += [
+                    once(name, **given) for name, given in ConvolutionLoop(**{**loop, **fields}).operations()
+                ]
         for image, row, column in product(*map(range, values.shape[:3])):
             pixel = (image * values.shape[1] + row) * values.shape[2] + column
             self.results[y_at + pixel * out_stride] = values[image, row, column].tobytes()
@@ -166,7 +167,9 @@ class _Drawing(Drawing):
             high, wide = draw.randint(1, high), draw.randint(1, wide)
         cut = [[(low, min(extent, low + part)) for low in range(0, extent, part)]
                for extent, part in ((rows, high), (columns, wide))]  # fmt: skip
-        together = e.images * high * wide * -(-e.filters // DIM) <= DEFAULT.accumulator_rows // 2 and draw.random() < 0.5
+        together = (
+            e.images * high * wide * -(-e.filters // DIM) <= DEFAULT.accumulator_rows // 2 and draw.random() < 0.5
+        )
         images = [(0, e.images)] if together else [(number, number + 1) for number in range(e.images)]
         return product(images, *cut, self._cuts(e.filters))
 
@@ -206,7 +209,5 @@ def _maxima(
 ) -> npt.NDArray[np.int8]:
     """Maxima over windows; padding counts as zero, as the accelerator has it."""
     padded = np.pad(values, ((0, 0), (pad, pad), (pad, pad), (0, 0)))
-    windows = [
-        padded[:, r::step, c::step][:, :rows, :columns] for r, c in product(range(size), range(size))
-    ]
+    windows = [padded[:, r::step, c::step][:, :rows, :columns] for r, c in product(range(size), range(size))]
     return np.maximum.reduce(windows)

@@ -20,7 +20,7 @@ from codegen.gemmini.isa.geometry import BASE, DATA_BASE, DEFAULT
 from codegen.gemmini.isa.matrix_loops import Matrix, MatrixLoop
 from codegen.gemmini.isa.operations import ACCUMULATE, ACCUMULATOR, FULL_WIDTH, GARBAGE
 from codegen.gemmini.isa.table import CODEC
-from codegen.gemmini.kernels.loop_products import loop_items
+from codegen.gemmini.kernels.accelerator_loops import loop_items
 from codegen.gemmini.streams.streams import Item, once
 from codegen.riscv.elf_format import ELF64
 from codegen.riscv.elf_writer import ElfSegment, SegmentFlags, elf_bytes
@@ -148,7 +148,7 @@ class Drawing:
             self.results[start + row * step * values.itemsize] = line.tobytes()
 
     def _issued(self, loop: MatrixLoop) -> None:
-        self.loops += loop_items(loop, DIM)
+        self.loops += loop_items(loop, DEFAULT)
         self.explicit += explicit_items(loop, self.sums)
         self.sums = SUMS_HALF - self.sums if loop.c else self.sums
 

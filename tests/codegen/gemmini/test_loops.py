@@ -17,8 +17,9 @@ import pytest
 
 from codegen.gemmini.emit.core_code import stream_code
 from codegen.gemmini.emit.executable import end_code, start_code
+from codegen.gemmini.isa.geometry import DEFAULT
 from codegen.gemmini.isa.matrix_loops import MatrixLoop
-from codegen.gemmini.kernels.loop_products import loop_items
+from codegen.gemmini.kernels.accelerator_loops import loop_items
 from codegen.gemmini.simulator.machine import simulate
 from codegen.gemmini.streams.streams import Do, Item, once
 from codegen.gemmini.target import TARGET
@@ -46,6 +47,10 @@ def test_loops_leave_what_numpy_and_single_instructions_leave(seed: int) -> None
         assert {start: result.read(start, len(data)) for start, data in drawn.results.items()} == drawn.results
 
 
+def items(loop: MatrixLoop) -> tuple[Item, ...]:
+    return loop_items(loop, DEFAULT)
+
+
 A_BYTES = bytes(range(256)) * 4
 SETTINGS = (
     once("config_ex", weight_stationary=1, a_stride=1, c_stride=1),
@@ -59,18 +64,18 @@ LOOP = MatrixLoop(20, 20, 20, IN, IN + 512, 0, OUT, 20, 20, 0, 20, 1, 1)
 def field(**values: int) -> tuple[Item, ...]:
     """A loop with other fields of its last instruction, by itself."""
     *settings, last = LOOP.operations(16)
-    return (*loop_items(LOOP, 16)[: len(settings)], once(last[0], **{**last[1], **values}))
+    return (*items(LOOP)[: len(settings)], once(last[0], **{**last[1], **values}))
 
 
 def bounds(**values: int) -> tuple[Item, ...]:
     first, *_ = LOOP.operations(16)
-    return (once(first[0], **{**first[1], **values}), *loop_items(LOOP, 16)[1:])
+    return (once(first[0], **{**first[1], **values}), *items(LOOP)[1:])
 
 
 FAULTS = {
-    "only the loop": (loop_items(LOOP, 16)[-1:], "strides were not all set since the loop before"),
-    "no new settings": ((*loop_items(LOOP, 16), *loop_items(LOOP, 16)[-1:]), "were not all set since the loop before"),
-    "one setting missing": (loop_items(LOOP, 16)[1:], "were not all set since the loop before"),
+    "only the loop": (items(LOOP)[-1:], "strides were not all set since the loop before"),
+    "no new settings": ((*items(LOOP), *items(LOOP)[-1:]), "were not all set since the loop before"),
+    "one setting missing": (items(LOOP)[1:], "were not all set since the loop before"),
     "no blocks": (bounds(k=0), "the fields contradict each other"),
     "nothing of the last block": (bounds(pad_j=16), "the fields contradict each other"),
     "half a scratchpad": (bounds(i=4, j=4, k=65), "its blocks fill more than half of the scratchpad or of the accumul"),
@@ -78,14 +83,14 @@ FAULTS = {
     "a third half": (field(a_half=3), "the fields contradict each other"),
     "two transposes": (field(transpose_a=1, transpose_b=1), "the fields contradict each other"),
     "norms": (field(activation=2), "this is not simulated"),
-    "factors that nobody brought": (loop_items(replace(LOOP, a=0), 16), "local row 0 has elements that were not"),
-    "sums that nobody made": (loop_items(replace(LOOP, accumulates=True), 16), "local row 0 has elements that were"),
-    "outputs stationary": ((once("config_ex", a_stride=1, c_stride=1), *loop_items(LOOP, 16)), "contradict each other"),
-    "bytes that nobody wrote": (loop_items(replace(LOOP, b=IN + 1000), 16), "were not written"),
-    "outside": (loop_items(replace(LOOP, a=0x1000), 16), "0x1000 is not memory"),
-    "a result in place of a factor": (loop_items(replace(LOOP, c=IN), 16), "were moved out, and no fence has waited"),
+    "factors that nobody brought": (items(replace(LOOP, a=0)), "local row 0 has elements that were not"),
+    "sums that nobody made": (items(replace(LOOP, accumulates=True)), "local row 0 has elements that were"),
+    "outputs stationary": ((once("config_ex", a_stride=1, c_stride=1), *items(LOOP)), "contradict each other"),
+    "bytes that nobody wrote": (items(replace(LOOP, b=IN + 1000)), "were not written"),
+    "outside": (items(replace(LOOP, a=0x1000)), "0x1000 is not memory"),
+    "a result in place of a factor": (items(replace(LOOP, c=IN)), "were moved out, and no fence has waited"),
     "a result that is read again": (
-        (*loop_items(LOOP, 16), *loop_items(replace(LOOP, a=OUT, c=OUT + 1024, a_half=2), 16)),
+        (*items(LOOP), *items(replace(LOOP, a=OUT, c=OUT + 1024, a_half=2))),
         "were moved out, and no fence has waited",
     ),
 }  # fmt: skip
@@ -100,10 +105,10 @@ def test_a_fault_of_a_loop_names_it(name: str) -> None:
 
 
 def test_unknown_bits_of_a_loop_are_refused() -> None:
-    do = loop_items(LOOP, 16)[-1]
+    do = items(LOOP)[-1]
     assert isinstance(do, Do)
     unknown = replace(do, second=replace(do.second, value=do.second.value | 1 << 9))
-    assert "this is not simulated" in ran((*SETTINGS, *loop_items(LOOP, 16)[:-1], unknown), A_BYTES).fault
+    assert "this is not simulated" in ran((*SETTINGS, *items(LOOP)[:-1], unknown), A_BYTES).fault
 
 
 def test_a_loop_adds_two_matrices() -> None:
@@ -113,7 +118,7 @@ def test_a_loop_adds_two_matrices() -> None:
                 for state, scale in ((0, 0.5), (1, 1.5))]  # fmt: skip
     loop = MatrixLoop(20, 20, 16, IN, IN + 400, 0, OUT, 20, 20, 0, 20, 1, 1)
     *rest, last = loop.operations(16)
-    items = (*loop_items(loop, 16)[: len(rest)], once(last[0], **{**last[1], "addition": 1}))
+    items = (*items(loop)[: len(rest)], once(last[0], **{**last[1], "addition": 1}))
     out = once("config_st", stride=20, scale=0.75, activation=1)
     result = ran((*SETTINGS, *settings, out, *items), a.tobytes() + b.tobytes())
     assert result.fault == ""
@@ -124,7 +129,7 @@ def test_a_loop_adds_two_matrices() -> None:
 
 def timed(loops: tuple[MatrixLoop, ...], settings: tuple[Item, ...] = SETTINGS) -> float:
     """Cycles of machine code, by the cycle model."""
-    code = [*start_code(), *stream_code((*settings, *(item for loop in loops for item in loop_items(loop, 16)))),
+    code = [*start_code(), *stream_code((*settings, *(item for loop in loops for item in items(loop)))),
             *end_code()]  # fmt: skip
     return time_streams(TARGET.trace(executable(code), 1, CHIP), CHIP).cycles
 
