@@ -35,9 +35,6 @@ from partitioner.ir.regions import Box, full_box
 TIMED = 2
 """Tilings of a layer that the cycle model times: the first ones by an estimate."""
 
-NEAR = 1.1
-"""A form whose estimate is this much above the cycles of another one may still be faster."""
-
 
 _Looped = MatrixLayer | ConvolutionLayer
 _Tiling = MatrixTiling | ConvolutionTiling
@@ -139,7 +136,7 @@ class _Choice:
         """Tiles in another order of issue, those that an estimate finds best, if they may be faster."""
         orders = sorted((tiles.estimate(order), n, order) for n, order in enumerate(tiles.orders()))
         for estimated, _, order in orders[:TIMED]:
-            if estimated < NEAR * below_cycles:
+            if estimated < below_cycles:
                 yield self._cycles(tiles.instrs(order)), order
 
     def _looped(self, layer: Layer, placed: Mapping[str, int]) -> _Looped | str:

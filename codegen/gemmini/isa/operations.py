@@ -308,11 +308,30 @@ def operands(mnemonic: str, **fields: float) -> tuple[int, int]:
 def decoded(function: int, first: int, second: int) -> Decoded | None:
     """The operation that a function does with these operands; None where there is none. Bits outside of fields are
     ignored, as the hardware does."""
-    for found in OPERATIONS:
-        if FUNCTIONS[found.function] == function and first & found.fixed == found.match:
-            pairs = [(bits, first) for bits in found.first] + [(bits, second) for bits in found.second]
-            return Decoded(found, tuple((bits.name, _value(bits, word)) for bits, word in pairs))
+    for found, ones, others in _BY_FUNCTION.get(function, ()):
+        if first & found.fixed == found.match:
+            fields = [(name, first >> low & mask) for name, low, mask in ones]
+            fields += [(name, second >> low & mask) for name, low, mask in others]
+            if found.mnemonic not in _WITH_FLOATS:
+                return Decoded(found, tuple(fields))
+            kinds = [bits.kind for bits in (*found.first, *found.second)]
+            return Decoded(found, tuple((name, _value(kind, number)) for kind, (name, number) in
+                                        zip(kinds, fields, strict=True)))  # fmt: skip
     return None
+
+
+def _shifts(bits: tuple[Bits, ...]) -> tuple[tuple[str, int, int], ...]:
+    """Name, lowest bit and mask of each field, the mask as it is from bit 0 on."""
+    return tuple((each.name, each.low, (1 << each.width) - 1) for each in bits)
+
+
+_BY_FUNCTION = {
+    number: [(each, _shifts(each.first), _shifts(each.second)) for each in OPERATIONS if each.function == name]
+    for name, number in FUNCTIONS.items()
+}
+_WITH_FLOATS = {
+    each.mnemonic for each in OPERATIONS if any(bits.kind == "float32" for bits in (*each.first, *each.second))
+}
 
 
 def _placed(mnemonic: str, bits: Bits, value: float) -> int:
@@ -322,9 +341,8 @@ def _placed(mnemonic: str, bits: Bits, value: float) -> int:
     return number << bits.low
 
 
-def _value(bits: Bits, word: int) -> int | float:
-    number = (word & bits.mask) >> bits.low
-    if bits.kind == "float32":
+def _value(kind: Kind, number: int) -> int | float:
+    if kind == "float32":
         value: float = struct.unpack("<f", number.to_bytes(4, "little"))[0]
         return value
     return number

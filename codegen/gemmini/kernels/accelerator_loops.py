@@ -1,6 +1,6 @@
 """Layers as loops that the accelerator unrolls itself, beside the streams of explicit instructions.
 
-    LoopedLayer --tilings--> parts of a layer --loops--> one loop of the accelerator's own for each part --> instructions
+    LoopedLayer --tilings--> parts of a layer --loops--> one loop of the accelerator's own for each --> instructions
 
 The loads of a loop run while the one before it computes, since factors and sums have two places each. Where the whole
 depth finds room, a factor that the next loop needs too stays in its half.

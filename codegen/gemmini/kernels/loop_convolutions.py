@@ -1,6 +1,6 @@
 """Convolutions as loops that the accelerator unrolls itself, beside the streams of explicit instructions.
 
-layer [n, h, w, c] (*) [kh, kw, c, f] --tilings--> parts of rows, filters and channels --> one loop_conv_ws for each part
+[n, h, w, c] (*) [kh, kw, c, f] --tilings--> parts of rows, filters and channels --> one loop_conv_ws for each part
 
 What the unroller counts beyond the patch that is needed, with a stride of two, is made zeros. A kernel of one tap and a
 stride of two moves every other pixel. Of few channels, pixels lie side by side, so that a row of the array has several.

@@ -92,7 +92,7 @@ def program(path: Path) -> Program:
 
 def test_the_next_tile_is_moved_in_while_this_one_computes(tmp_path: Path) -> None:
     """Nearly all is computing; tile after tile, much is waiting for what moves."""
-    path = save(convolution(28, 28, 64, 64, kernel=3, pad=1), tmp_path / "net.onnx")
+    path = save(convolution(28, 28, 128, 128, kernel=3, pad=1, groups=2), tmp_path / "net.onnx")
     made = program(path)
     (decision,) = made.decisions
     assert decision.verdict.endswith("the next one moved in meanwhile")

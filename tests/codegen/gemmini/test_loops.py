@@ -98,8 +98,8 @@ FAULTS = {
 
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_fault_of_a_loop_names_it(name: str) -> None:
-    items, said = FAULTS[name]
-    result = ran((*SETTINGS, *items), A_BYTES)
+    faulty, said = FAULTS[name]
+    result = ran((*SETTINGS, *faulty), A_BYTES)
     assert said in result.fault
     assert result.fault.startswith(f"pc {result.pc:#x}, loop_ws ")
 
@@ -118,9 +118,9 @@ def test_a_loop_adds_two_matrices() -> None:
                 for state, scale in ((0, 0.5), (1, 1.5))]  # fmt: skip
     loop = MatrixLoop(20, 20, 16, IN, IN + 400, 0, OUT, 20, 20, 0, 20, 1, 1)
     *rest, last = loop.operations(16)
-    items = (*items(loop)[: len(rest)], once(last[0], **{**last[1], "addition": 1}))
+    sums = (*items(loop)[: len(rest)], once(last[0], **{**last[1], "addition": 1}))
     out = once("config_st", stride=20, scale=0.75, activation=1)
-    result = ran((*SETTINGS, *settings, out, *items), a.tobytes() + b.tobytes())
+    result = ran((*SETTINGS, *settings, out, *sums), a.tobytes() + b.tobytes())
     assert result.fault == ""
     parts = [np.clip(np.rint(x.astype(np.float32) * np.float32(s)), -128, 127) for x, s in ((a, 0.5), (b, 1.5))]
     total = np.clip(np.rint(sum(parts) * np.float32(0.75)), 0, 127).astype(np.int8)

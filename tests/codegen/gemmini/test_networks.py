@@ -96,12 +96,13 @@ def test_an_array_of_another_width(name: str, tmp_path: Path) -> None:
 
 
 def test_layers_larger_than_the_accumulator_are_cut(tmp_path: Path) -> None:
-    path = save(convolution(40, 40, 16, 48, kernel=3, pad=1), tmp_path / "net.onnx")
+    model = convolution(40, 40, 64, 64, kernel=3, pad=1, groups=2)
+    path = save(model, tmp_path / "net.onnx")
     (part,) = compile_clusters(path, "gemmini", CompileOptions(O0()))
     assert isinstance(part.made, Lowered)
     moved = [instr for instr in part.made.program.streams[0].instrs if instr.opcode == "mvout"]
-    assert len(moved) >= 40 * 40 * 3 // 1024
-    assert judged(convolution(40, 40, 16, 48, kernel=3, pad=1), tmp_path) == ()
+    assert len(moved) >= 40 * 40 * 4 // 1024
+    assert judged(model, tmp_path) == ()
 
 
 @pytest.mark.parametrize(
@@ -207,7 +208,7 @@ def test_damaged_instructions_are_found(
     change: Callable[..., Item], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     damaged(monkeypatch, change)
-    path = save(convolution(7, 7, 40, 16, kernel=3, pad=1), tmp_path / "net.onnx")
+    path = save(convolution(7, 7, 80, 32, kernel=3, pad=1, groups=2), tmp_path / "net.onnx")
     done = CliRunner().invoke(cli, ["verify", str(path), "--chip", "gemmini"])
     assert done.exit_code in (1, 3)
     assert "FAILED" in done.stdout or "were not written" in done.stderr or "has unwritten bytes" in done.stderr
