@@ -33,7 +33,7 @@ from partitioner.ir.layers import Layer
 from partitioner.ir.regions import Box, full_box
 
 TIMED = 2
-"""Tilings of a layer that the cycle model times: the first ones by an estimate."""
+"""Tilings of a layer that the cycle model times: the first ones by an estimate; beside loops, one order of tiles."""
 
 
 _Looped = MatrixLayer | ConvolutionLayer
@@ -110,9 +110,8 @@ class _Choice:
         if key not in self.known:
             forms: list[_Form] = [(self._cycles(run), 0, None)]
             forms += [(cycles, 1, tiling) for cycles, tiling in self._loop_forms(loops)]
-            forms += [
-                (cycles, 2, order) for cycles, order in self._order_forms(tiles, min(cycles for cycles, *_ in forms))
-            ]
+            timed, fastest = 1 if len(forms) > 1 else TIMED, min(cycles for cycles, *_ in forms)
+            forms += [(cycles, 2, order) for cycles, order in self._order_forms(tiles, timed, fastest)]
             self.known[key] = sorted(forms, key=lambda form: form[:2])
         best, *others = self.known[key]
         told = "; ".join(f"{_named(form)} {form[0]:,.0f}" for form in others)
@@ -132,10 +131,10 @@ class _Choice:
         terms = finish_of(self.graph, self.constants, layer).terms
         return anchor.kind, anchor.attributes, shapes, tuple(len(digits(term.factor)) for term in terms)
 
-    def _order_forms(self, tiles: OrderedLayer, below_cycles: float) -> Iterator[tuple[float, TileOrder]]:
+    def _order_forms(self, tiles: OrderedLayer, timed: int, below_cycles: float) -> Iterator[tuple[float, TileOrder]]:
         """Tiles in another order of issue, those that an estimate finds best, if they may be faster."""
         orders = sorted((tiles.estimate(order), n, order) for n, order in enumerate(tiles.orders()))
-        for estimated, _, order in orders[:TIMED]:
+        for estimated, _, order in orders[:timed]:
             if estimated < below_cycles:
                 yield self._cycles(tiles.instrs(order)), order
 

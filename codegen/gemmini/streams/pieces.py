@@ -10,12 +10,13 @@ from dataclasses import dataclass, replace
 
 from codegen.gemmini.isa.geometry import ACCUMULATOR, BASE, MAIN, SCRATCHPAD
 from codegen.gemmini.isa.operations import ACCUMULATOR as SUMS
-from codegen.gemmini.isa.operations import FULL_WIDTH, FUNCTIONS, GARBAGE, decoded
+from codegen.gemmini.isa.operations import FULL_WIDTH, GARBAGE
 from codegen.gemmini.streams.streams import WORD, Do, Item, Loop, Operand, dynamic_count
 from isched.program.program import Region
 
 LOCAL_ROW = 0x1FFFFFFF
 MOVES_IN = {"mvin": 0, "mvin2": 1, "mvin3": 2}
+COMPUTES = ("compute_preloaded", "compute_accumulated")
 
 
 def pieces(stream: Sequence[Item], most: int) -> list[tuple[Item, ...]]:
@@ -98,34 +99,30 @@ class Touching:
         main, local, first, second, to = (_Spread() for _ in range(5))
         sums = first_sums = False
         does = ""
-        for do, last in _ends(stream, ()):
-            ends = [_fields(do, at) for at in (0, 1)] if last else [_fields(do, 0)] * 2
-            (name, begin), (_, end) = ends
-            if name == "config_ld":
-                self.load[begin["state"]] = begin["stride"], begin["block_rows"]
-            elif name == "config_st":
-                does, self.store = "mvout", begin["stride"]
-            elif name == "config_ex":
-                self.execute = begin["a_stride"], begin["c_stride"]
+        for do, counts in _nested(stream, ()):
+            ends = _operands(do, counts)
+            begin, name = ends[0], do.function
+            if name == "config":
+                does = self._configured(*begin) or does
             elif name in MOVES_IN or name == "mvout":
-                does, sums = name, bool(begin["row"] & SUMS)
-                blocks = -(-begin["columns"] // self.dim)
+                does, sums = name, bool(begin[1] & SUMS)
                 stride, gap = self.load[MOVES_IN[name]] if name in MOVES_IN else (self.store, self.dim)
-                wide = begin["row"] & FULL_WIDTH if name == "mvout" else sums  # int32 is moved in to sums
-                for fields in (begin, end):
-                    row = fields["row"] & (LOCAL_ROW if name != "mvout" else 0x3FFFFFF)
-                    local.note(row, row + fields["rows"] + (blocks - 1) * gap)
-                    if fields["dram"]:
-                        size = fields["columns"] * (4 if wide else 1)
-                        main.note(fields["dram"], fields["dram"] + (fields["rows"] - 1) * stride + size)
+                wide = begin[1] & FULL_WIDTH if name == "mvout" else sums  # int32 is moved in to sums
+                for dram, block in ends:
+                    row, columns, rows = _block(block)
+                    row &= LOCAL_ROW if name != "mvout" else 0x3FFFFFF
+                    local.note(row, row + rows + (-(-columns // self.dim) - 1) * gap)
+                    if dram:
+                        main.note(dram, dram + (rows - 1) * stride + columns * (4 if wide else 1))
             elif name == "preload":
-                does = "compute"
-                self._noted(begin, end, "b", second, 1)
-                sums = bool(begin["c_row"] & SUMS)
-                self._noted(begin, end, "c", to, self.execute[1])
-            elif name.startswith("compute"):
-                first_sums = bool(begin["a_row"] & SUMS)
-                self._noted(begin, end, "a", first, self.execute[0])
+                does, sums = "compute", bool(begin[1] & SUMS)
+                for b_block, c_block in ends:
+                    _noted(b_block, second, 1)
+                    _noted(c_block, to, self.execute[1])
+            elif name in COMPUTES:
+                first_sums = bool(begin[0] & SUMS)
+                for a_block, _ in ends:
+                    _noted(a_block, first, self.execute[0])
         where, row_bytes = (ACCUMULATOR, 4 * self.dim) if sums else (SCRATCHPAD, self.dim)
         if does == "compute":
             results = to.regions(where, row_bytes)
@@ -135,30 +132,49 @@ class Touching:
         outside, inside = main.regions(MAIN, 1, BASE), local.regions(where, row_bytes)
         return (inside, outside) if does == "mvout" else (outside, inside)
 
-    @staticmethod
-    def _noted(begin: dict[str, int], end: dict[str, int], which: str, spread: _Spread, step: int) -> None:
-        for fields in (begin, end):
-            if fields[f"{which}_row"] != GARBAGE:
-                row = fields[f"{which}_row"] & LOCAL_ROW
-                spread.note(row, row + max(0, fields[f"{which}_rows"] - 1) * step + 1)
+    def _configured(self, first: int, second: int) -> str:
+        """Note what is set; what comes after settings of moving out."""
+        match first & 3:
+            case 0:
+                self.execute = first >> 16 & 0xFFFF, second >> 48 & 0xFFFF
+            case 1:
+                self.load[first >> 3 & 3] = second, first >> 16 & 0xFFFF
+            case 2:
+                self.store = second & 0xFFFFFFFF
+                return "mvout"
+        return ""
 
 
-def _ends(stream: Sequence[Item], counts: tuple[int, ...]) -> Iterator[tuple[tuple[Do, tuple[int, ...]], bool]]:
-    """Operations with the counts of the loops around them, and whether they move."""
+def _block(operand: int) -> tuple[int, int, int]:
+    """Local row, columns and rows of the block that an operand names."""
+    return operand & GARBAGE, operand >> 32 & 0xFFFF, operand >> 48
+
+
+def _noted(operand: int, spread: _Spread, step: int) -> None:
+    """Note a block whose rows are so many local rows apart."""
+    row, _, rows = _block(operand)
+    if row != GARBAGE:
+        row &= LOCAL_ROW
+        spread.note(row, row + max(0, rows - 1) * step + 1)
+
+
+def _nested(stream: Sequence[Item], counts: tuple[int, ...]) -> Iterator[tuple[Do, tuple[int, ...]]]:
+    """Operations with the counts of the loops around them."""
     for item in stream:
         if isinstance(item, Loop):
-            yield from _ends(item.body, (*counts, item.count))
+            yield from _nested(item.body, (*counts, item.count))
         elif isinstance(item, Do):
-            yield (item, counts), any(count > 1 for count in counts)
+            yield item, counts
 
 
-def _fields(looped: tuple[Do, tuple[int, ...]], at: int) -> tuple[str, dict[str, int]]:
-    """An operation with its fields in the first pass of all loops, or in the last one; steps are not negative."""
-    do, counts = looped
-    values = [
-        operand.value + at * sum(step * (count - 1) for step, count in zip(operand.steps, counts, strict=True)) & WORD
+def _operands(do: Do, counts: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
+    """Both operands in the first pass of all loops, and in the last one where there are several; steps are not
+    negative."""
+    first = do.first.value, do.second.value
+    if all(count == 1 for count in counts):
+        return (first,)
+    last = [
+        operand.value + sum(step * (count - 1) for step, count in zip(operand.steps, counts, strict=True)) & WORD
         for operand in (do.first, do.second)
     ]
-    found = decoded(FUNCTIONS[do.function], values[0], values[1])
-    assert found is not None  # the stream was made from operations
-    return found.operation.mnemonic, {name: int(value) for name, value in found.fields}
+    return first, (last[0], last[1])

@@ -86,6 +86,12 @@ class _Issuing:
     parts: Mapping[Part, Instructions] = field(default_factory=dict)
     """The last loop of the accelerator's own, and what it does."""
 
+    dim: int = field(init=False)
+    beat: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.dim, self.beat = geometry_of(self.chip).dim, beat_bytes(self.chip)
+
     def cost(self, instr: Instr) -> IssueCost:
         if self.program.is_barrier(instr):
             return IssueCost(1)
@@ -93,7 +99,7 @@ class _Issuing:
         code = counted_code(stream)
         if isinstance(stream[-1], Unrolled):
             if len(stream) > 1:
-                self.begin(asked_loop([_named(do) for do, _ in _done(stream)], geometry_of(self.chip).dim))
+                self.begin(asked_loop([_named(do) for do, _ in _done(stream)], self.dim))
             work = loop_work(self.part(stream[-1].part), self.chip)
             return IssueCost(code.executed.total(), work=work, stationed=True)
         own = Counter({name: count for name, count in code.executed.items() if not is_accelerated(name)})
@@ -148,17 +154,15 @@ class _Issuing:
 
     def _block(self, found: Decoded) -> int:
         fields = dict(found.fields)
-        dim = geometry_of(self.chip).dim
         if fields["d_row"] != GARBAGE:
-            return dim
+            return self.dim
         b_rows = self.b_rows if found.operation.mnemonic == "compute_preloaded" else 1
         return max(int(fields["a_rows"]), b_rows, LEAST_BLOCK_CYCLES)
 
     def _moved(self, found: Decoded) -> dict[str, int]:
         """Requests, bytes, beats and rows of one instruction that moves."""
         fields = {name: int(value) for name, value in found.fields}
-        dim = geometry_of(self.chip).dim
-        rows, columns, blocks, more = fields["rows"], fields["columns"], -(-fields["columns"] // dim), 0
+        rows, columns, blocks, more = fields["rows"], fields["columns"], -(-fields["columns"] // self.dim), 0
         state = STATES.get(found.operation.mnemonic)
         if state is None:
             size, repeated = columns * (4 if fields["row"] & FULL_WIDTH else 1), 0
@@ -174,9 +178,9 @@ class _Issuing:
     def _rows(self, rows: int, columns: int, item_bytes: int, repeated: int) -> dict[str, int]:
         """Requests, bytes and beats of rows, and local rows that are `repeated`."""
         moved, size = rows - repeated, columns * item_bytes
-        beat, request = beat_bytes(self.chip), self.chip.dma.max_linear_bytes
-        return {"requests": moved * -(-size // request), "moved": moved * size, "beats": moved * -(-size // beat),
-                "rows": repeated * -(-columns // geometry_of(self.chip).dim)}  # fmt: skip
+        requests = moved * -(-size // self.chip.dma.max_linear_bytes)
+        return {"requests": requests, "moved": moved * size, "beats": moved * -(-size // self.beat),
+                "rows": repeated * -(-columns // self.dim)}  # fmt: skip
 
 
 def _named(do: Do) -> Decoded:
