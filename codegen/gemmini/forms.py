@@ -79,7 +79,7 @@ class _Choice:
         probes = {place.of: place.offset_bytes for place in program.placements if place.kind == "probe"}
         self.written = {place.tensor: place.offset_bytes for place in program.placements if place.kind != "probe"}
         self.read = self.written | probes
-        self.known: dict[object, list[_Form]] = {}
+        self.known: dict[object, tuple[str, list[_Form]]] = {}
         self.sums_halves = {MatrixTiling: 0, ConvolutionTiling: 0}
         self.decisions: list[Decision] = []
 
@@ -112,12 +112,12 @@ class _Choice:
             forms += [(cycles, 1, tiling) for cycles, tiling in self._loop_forms(loops)]
             timed, fastest = 1 if len(forms) > 1 else TIMED, min(cycles for cycles, *_ in forms)
             forms += [(cycles, 2, order) for cycles, order in self._order_forms(tiles, timed, fastest)]
-            self.known[key] = sorted(forms, key=lambda form: form[:2])
-        best, *others = self.known[key]
-        told = "; ".join(f"{_named(form)} {form[0]:,.0f}" for form in others)
-        self.decisions.append(
-            Decision(layer.name, _named(best), f"{best[0]:,.0f} cycles by the cycle model; {told or 'no other form'}")
-        )
+            self.known[key] = layer.name, sorted(forms, key=lambda form: form[:2])
+        like, (best, *others) = self.known[key]
+        told = "; ".join(f"{_named(form)} {form[0]:,.0f}" for form in others) or "no other form"
+        alike = "" if like == layer.name else f"; as found for {like}"
+        reason = f"{best[0]:,.0f} cycles by the cycle model; {told}{alike}"
+        self.decisions.append(Decision(layer.name, _named(best), reason))
         if isinstance(best[2], MatrixTiling | ConvolutionTiling):
             kind = type(best[2])
             made, self.sums_halves[kind] = self._made(loops, best[2], self.sums_halves[kind])
@@ -125,11 +125,11 @@ class _Choice:
         return run if best[2] is None else tiles.instrs(best[2])
 
     def _likeness(self, layer: Layer) -> object:
-        """What the times of a layer depend on."""
+        """What the fastest form of a layer depends on; of how often values are added, only the power of two."""
         anchor = layer.anchor(self.graph)
         shapes = tuple(self.graph.by_name[name].shape for name in (*anchor.inputs, layer.output))
         terms = finish_of(self.graph, self.constants, layer).terms
-        return anchor.kind, anchor.attributes, shapes, tuple(len(digits(term.factor)) for term in terms)
+        return anchor.kind, anchor.attributes, shapes, tuple(len(digits(term.factor)).bit_length() for term in terms)
 
     def _order_forms(self, tiles: OrderedLayer, timed: int, below_cycles: float) -> Iterator[tuple[float, TileOrder]]:
         """Tiles in another order of issue, those that an estimate finds best, if they may be faster."""
