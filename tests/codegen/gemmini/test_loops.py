@@ -17,8 +17,10 @@ import pytest
 
 from codegen.gemmini.emit.core_code import stream_code
 from codegen.gemmini.emit.executable import end_code, start_code
+from codegen.gemmini.isa.convolution_loops import ConvolutionLoop
 from codegen.gemmini.isa.geometry import DEFAULT
 from codegen.gemmini.isa.matrix_loops import MatrixLoop
+from codegen.gemmini.isa.unrolled import AcceleratorLoop
 from codegen.gemmini.kernels.accelerator_loops import loop_items
 from codegen.gemmini.simulator.machine import simulate
 from codegen.gemmini.streams.streams import Do, Item, once
@@ -30,7 +32,8 @@ from dsa_sched.verification.verify import VerifyOptions, verify_model
 from hw_models.loading import load_chip
 from isched.timing.cycle_model import time_program, time_streams
 from partitioner.planners.levels import O0, O3
-from tests.codegen.gemmini.drawn_loops import drawn_loops
+from tests.codegen.gemmini.drawn_convolutions import drawn_convolutions
+from tests.codegen.gemmini.drawn_loops import DrawnLoops, drawn_loops
 from tests.codegen.gemmini.quantised_networks import convolution, product, residual
 from tests.codegen.gemmini.test_machine import IN, OUT, executable, ran
 from tests.small_models import save
@@ -42,12 +45,22 @@ CHIP = load_chip("gemmini")
 def test_loops_leave_what_numpy_and_single_instructions_leave(seed: int) -> None:
     drawn = drawn_loops(seed)
     for program in (drawn.executable, drawn.explicit):
-        result = simulate(program, drawn.loads)
-        assert result.fault == ""
-        assert {start: result.read(start, len(data)) for start, data in drawn.results.items()} == drawn.results
+        holds(program, drawn)
 
 
-def items(loop: MatrixLoop) -> tuple[Item, ...]:
+def holds(program: bytes, drawn: DrawnLoops) -> None:
+    result = simulate(program, drawn.loads)
+    assert result.fault == ""
+    assert {start: result.read(start, len(data)) for start, data in drawn.results.items()} == drawn.results
+
+
+@pytest.mark.parametrize("seed", [*range(8), *(pytest.param(seed, marks=pytest.mark.nightly) for seed in range(8, 60))])
+def test_loops_over_convolutions_leave_what_numpy_leaves(seed: int) -> None:
+    drawn = drawn_convolutions(seed)
+    holds(drawn.executable, drawn)
+
+
+def items(loop: AcceleratorLoop) -> tuple[Item, ...]:
     return loop_items(loop, DEFAULT)
 
 
@@ -94,6 +107,50 @@ FAULTS = {
         "were moved out, and no fence has waited",
     ),
 }  # fmt: skip
+
+
+CONVOLUTION = ConvolutionLoop(
+    weights=IN + 512, output=OUT, bias=IN, input=IN, in_rows=6, in_columns=6, in_channels=4, out_rows=4, out_columns=4,
+    out_channels=8, in_stride=4, weight_stride=8, out_stride=8, rows=4, columns=4, part_channels=8, kernel=3,
+    kernel_rows=3, kernel_columns=3, kernel_channels=4, a_half=1, b_half=2,
+)  # fmt: skip
+LATER = replace(CONVOLUTION, output=OUT + 1024)
+CONVOLUTION_FAULTS = {
+    "only the loop": (items(CONVOLUTION)[-1:], "were not all set since the loop before"),
+    "one setting missing": (items(CONVOLUTION)[1:], "were not all set since the loop before"),
+    "no rows": (items(replace(CONVOLUTION, rows=0)), "the fields contradict each other"),
+    "no half": (items(replace(CONVOLUTION, a_half=0)), "the fields contradict each other"),
+    "more padding than patch": (items(replace(CONVOLUTION, top=9)), "the fields contradict each other"),
+    "thinned out with taps": (items(replace(CONVOLUTION, stride=2, downsample=1)), "contradict each other"),
+    "half a scratchpad": (items(replace(CONVOLUTION, kernel_channels=1600)), "fill more than half of the scratchpad"),
+    "half an accumulator": (items(replace(CONVOLUTION, part_channels=600)), "fill more than half of the scratchpad"),
+    "a kernel turned round": (items(replace(CONVOLUTION, rotated=1)), "this is not simulated"),
+    "nothing added": (items(replace(CONVOLUTION, bias=0)), "something must be added once before each time"),
+    "added twice": (
+        (*items(replace(CONVOLUTION, output=0)), *items(CONVOLUTION)), "something must be added once before each time"
+    ),
+    "a patch that nobody brought": (items(replace(CONVOLUTION, input=0)), "has elements that were not written"),
+    "weights that nobody brought": (items(replace(CONVOLUTION, weights=0)), "has elements that were not written"),
+    "bytes that nobody wrote": (items(replace(CONVOLUTION, input=IN + 1000)), "were not written"),
+    "outside": (items(replace(CONVOLUTION, weights=0x1000)), "0x1000 is not memory"),
+    "a result in place of the input": (items(replace(CONVOLUTION, output=IN)), "were moved out, and no fence has"),
+    "a result that is read again": (
+        (*items(CONVOLUTION), *items(replace(LATER, input=OUT))), "were moved out, and no fence has waited"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CONVOLUTION_FAULTS)
+def test_a_fault_of_a_loop_over_a_convolution_names_it(name: str) -> None:
+    faulty, said = CONVOLUTION_FAULTS[name]
+    result = ran((*SETTINGS, *faulty), A_BYTES)
+    assert said in result.fault
+    assert result.fault.startswith(f"pc {result.pc:#x}, loop_conv_ws ")
+
+
+def test_a_loop_over_a_convolution_runs() -> None:
+    """What each of its faults is one step away from."""
+    assert ran((*SETTINGS, *items(CONVOLUTION), *items(LATER)), A_BYTES).fault == ""
 
 
 @pytest.mark.parametrize("name", FAULTS)
@@ -151,13 +208,23 @@ def test_loops_in_the_same_half_wait_for_each_other() -> None:
     assert timed((loop, other)) - apart > 0.9 * min(load, array)
 
 
-def test_a_layer_becomes_loops_where_these_are_faster(tmp_path: Path) -> None:
-    path = save(convolution(24, 28, 64, 64), tmp_path / "net.onnx")
+BECOMES_LOOPS: dict[str, tuple[str, Callable[[], onnx.ModelProto]]] = {
+    "one tap": ("loop_ws", lambda: convolution(24, 28, 64, 64)),
+    "taps": ("loop_conv_ws", lambda: convolution(20, 19, 40, 64, kernel=3, pad=1)),
+    "every second pixel": ("loop_conv_ws", lambda: convolution(29, 27, 64, 64, stride=2)),
+    "few channels": ("loop_conv_ws", lambda: convolution(40, 44, 3, 32, kernel=7, pad=3, stride=2)),
+}
+
+
+@pytest.mark.parametrize("name", BECOMES_LOOPS)
+def test_a_layer_becomes_loops_where_these_are_faster(name: str, tmp_path: Path) -> None:
+    loop, model = BECOMES_LOOPS[name]
+    path = save(model(), tmp_path / "net.onnx")
     (part,) = compile_clusters(path, "gemmini", CompileOptions(O0()))
     assert isinstance(part.made, Lowered)
     program = part.made.program
     (decision,) = program.decisions
-    assert "by loop_ws" in decision.verdict
+    assert decision.verdict.endswith(f"by {loop}")
     assert "cycles by the cycle model; " in decision.reason
     opcodes = [instr.opcode for instr in program.streams[0].instrs if instr.source == decision.subject]
     assert {"loop.load", "loop.compute", "loop.store"} <= set(opcodes)
@@ -183,6 +250,11 @@ LOOPED: dict[str, Callable[[], onnx.ModelProto]] = {
     "no bias": lambda: convolution(20, 21, 33, 90),
     "deep": lambda: product(100, 2100, 70),
     "a value that is added": residual,
+    "images and taps": lambda: convolution(14, 9, 48, 40, kernel=3, pad=1),
+    "few channels": lambda: convolution(37, 33, 3, 24, kernel=5, pad=2, stride=2),
+    "every second pixel": lambda: convolution(23, 17, 40, 80, stride=2),
+    "taps apart": lambda: convolution(20, 18, 24, 72, kernel=3, pad=2, dilation=2),
+    "deep taps": lambda: convolution(7, 7, 300, 70, kernel=3, pad=1),
 }
 
 
