@@ -73,16 +73,19 @@ def network() -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
-def looped_network() -> onnx.ModelProto:
-    """Two convolutions of single pixels, of which the first one becomes loops of the accelerator's own."""
+def looped_network(taps: int = 1) -> onnx.ModelProto:
+    """Two convolutions, of which the first one becomes loops of the accelerator's own: of matrices where it has one
+    tap, else of convolutions, with a step of two."""
     random = np.random.default_rng(2)
-    shapes = {"w0": (72, 40, 1, 1), "b0": (72,), "w1": (20, 72, 1, 1), "b1": (20,)}
-    stored = [numpy_helper.from_array(random.normal(0, 0.2, shape).astype(np.float32), name)
+    shapes = {"w0": (72, 40, taps, taps), "b0": (72,), "w1": (20, 72, 1, 1), "b1": (20,)}
+    stored = [numpy_helper.from_array(random.normal(0, 0.2 / taps, shape).astype(np.float32), name)
               for name, shape in shapes.items()]  # fmt: skip
-    nodes = [helper.make_node("Conv", ["x", "w0", "b0"], ["v0"], name="n0"), helper.make_node("Relu", ["v0"], ["v1"]),
+    step, pad = (2, taps // 2) if taps > 1 else (1, 0)
+    nodes = [helper.make_node("Conv", ["x", "w0", "b0"], ["v0"], name="n0", strides=[step] * 2, pads=[pad] * 4),
+             helper.make_node("Relu", ["v0"], ["v1"]),
              helper.make_node("Conv", ["v1", "w1", "b1"], ["y"], name="n1")]  # fmt: skip
-    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, (1, channels, 11, 15))
-            for name, channels in (("x", 40), ("y", 20))]  # fmt: skip
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, (1, channels, 11 * each, 15 * each))
+            for name, channels, each in (("x", 40, step), ("y", 20, 1))]  # fmt: skip
     graph = helper.make_graph(nodes, "looped", ends[:1], ends[1:], stored)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
@@ -199,18 +202,20 @@ def _elements(change: Callable[[Elements], Elements]) -> Change:
 @dataclass(frozen=True, slots=True)
 class Damage:
     """A change of a program of the network, quantised with one scale for each layer or with one per channel, or of the
-    one with loops; the reason where the changed program computes the same."""
+    one with loops of that name; the reason where the changed program computes the same."""
 
     name: str
     plant: Callable[[Program], Program]
     per_layer: bool = True
     equivalent: str = ""
-    looped: bool = False
+    looped: str = ""
 
     @property
     def network(self) -> str:
         """In words."""
-        return "one per layer, loops" if self.looped else "one per layer" if self.per_layer else "one per channel"
+        return (
+            f"one per layer, {self.looped}" if self.looped else "one per layer" if self.per_layer else "one per channel"
+        )
 
 
 def _at(mnemonic: str, change: Callable[[Fields], Fields | None], engine: str, opcode: str, which: int = 0,
@@ -238,7 +243,16 @@ def _of_loop(
 ) -> Damage:
     """One of what the core issues for the first loop changed."""
     plant = _first(operation(setting, change), "load", f"loop.{part}")
-    return Damage(f"{name} of a loop", plant, equivalent=equivalent, looped=True)
+    loop = "loop_conv_ws" if setting.startswith("loop_conv_ws") else "loop_ws"
+    kind = "a loop over a convolution" if loop == "loop_conv_ws" else "a loop"
+    return Damage(f"{name} of {kind}", plant, equivalent=equivalent, looped=loop)
+
+
+def _of_convolution(
+    name: str, setting: int | str, change: Callable[[Fields], Fields | None], equivalent: str = ""
+) -> Damage:
+    setting = f"loop_conv_ws_config_{setting}" if isinstance(setting, int) else setting
+    return _of_loop(name, setting, change, equivalent=equivalent)
 
 
 LOOPED = (
@@ -260,8 +274,43 @@ LOOPED = (
     _of_loop("everything but the settings", "loop_ws", dropped),
 )
 
+CONVOLUTIONS = (
+    _of_convolution("every pixel for every second", 1, given(stride=1)),
+    _of_convolution("extents not set", 1, dropped),
+    _of_convolution("a channel less in the input", 1, added(in_channels=-1)),
+    _of_convolution("a column more in the result", 1, added(out_columns=1)),
+    _of_convolution("a column more in the kernel", 2, added(kernel=1)),
+    _of_convolution("a filter too few", 2, added(part_channels=-1)),
+    _of_convolution("a row of taps too few", 3, added(kernel_rows=-1)),
+    _of_convolution("a column of taps too few", 3, added(kernel_columns=-1)),
+    _of_convolution("a channel too few of each sum", 3, added(kernel_channels=-1)),
+    _of_convolution("a column more in the input", 3, added(in_columns=1)),
+    _of_convolution("no padding before columns", 3, given(left=0)),
+    _of_convolution("no padding before rows", 3, given(top=0)),
+    _of_convolution("a row too few", 4, added(rows=-1)),
+    _of_convolution("a column too few", 4, added(columns=-1)),
+    _of_convolution("taps apart", 4, given(dilation=2)),
+    _of_convolution("the step of the input", 4, added(in_stride=1)),
+    _of_convolution("the step of the weights", 4, added(weight_stride=1)),
+    _of_convolution("the step of the result", 4, added(out_stride=1)),
+    _of_convolution("the weights from one byte on", 5, added(weights=1)),
+    _of_convolution("the result from one byte on", 5, added(output=1)),
+    _of_convolution("the input from one byte on", 6, added(input=1)),
+    _of_convolution("the bias from one number on", 6, added(bias=4)),
+    _of_convolution("no bias", "loop_conv_ws", given(no_bias=1)),
+    _of_convolution("maxima", "loop_conv_ws", given(no_pool=0)),
+    _of_convolution("pixels side by side", "loop_conv_ws", given(pixels_per_row=2)),
+    _of_convolution("every other pixel moved", "loop_conv_ws", given(downsample=1)),
+    _of_convolution("everything but the settings", "loop_conv_ws", dropped),
+    _of_convolution(
+        "no Relu", "loop_conv_ws", given(activation=0), equivalent="without a pool, what is set for moving out counts"
+    ),
+    _of_convolution("the other half", "loop_conv_ws", given(a_half=2), equivalent="nothing else lies there yet"),
+)
+
 DAMAGES = (
     *LOOPED,
+    *CONVOLUTIONS,
     Damage("fences between two layers dropped", _unfenced(4, 5)),
     Damage("one of two fences between two layers dropped", _unfenced(4), equivalent="the other one waits for the same"),
     Damage("the fence before the core reads sums dropped", _unfenced(4), False),
@@ -339,7 +388,8 @@ class Outcome:
 
 @contextmanager
 def planted(damage: Damage) -> Iterator[list[bool]]:
-    """All machine code has the damage; the list tells, for each program, whether that changed it."""
+    """All machine code has the damage; the list tells, for each program, whether that changed it. Layers of the network
+    without loops are tile after tile, as planned."""
     changed: list[bool] = []
 
     def damaged(program: Program, graph: Graph, constants: Constants, chip: Chip) -> ClusterFiles:
@@ -347,7 +397,14 @@ def planted(damage: Damage) -> Iterator[list[bool]]:
         changed.append(made != program)
         return emit(made, graph, constants, chip)
 
-    with patch.object(GemminiTarget, "emit", staticmethod(damaged)):
+    def as_planned(program: Program, *_: object) -> Program:
+        return program
+
+    forms = GemminiTarget.in_fastest_forms if damage.looped else as_planned
+    with (
+        patch.object(GemminiTarget, "emit", staticmethod(damaged)),
+        patch.object(GemminiTarget, "in_fastest_forms", staticmethod(forms)),
+    ):
         yield changed
 
 
@@ -355,7 +412,7 @@ def quantised(damage: Damage, folder: Path) -> Path:
     """The network of a damage, quantised; made once for each folder."""
     path = folder / f"{damage.network}.onnx"
     if not path.exists():
-        made = looped_network() if damage.looped else network()
+        made = looped_network(taps=1 if damage.looped == "loop_ws" else 3) if damage.looped else network()
         dsa_sched.quantize(made, calibrate="seeded", inputs=1, per_layer=damage.per_layer).save(path)
     return path
 
