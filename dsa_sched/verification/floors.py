@@ -41,8 +41,9 @@ class Floors:
     alone: tuple[Feed, ...]
     end: tuple[tuple[Feed, Feed], ...]
     linked: frozenset[str]
-    extremes: tuple[tuple[Feed, Feed], ...] = ()
-    """Two such draws for inputs of extreme sizes."""
+    extremes: tuple[tuple[Feed, ...], ...] = ()
+    """Such draws for inputs of extreme sizes, of errors together up and down: many elements may be alike there, so that
+    all of them are ties of which rounding decides at once."""
     warning: str = ""
     """Reason why nothing is known, if so: then all bounds are without floors."""
 
@@ -82,14 +83,13 @@ def start_floors(
         unknown = _unknown(len(exact), len(extremes), error)
         return lambda: unknown
     alone: list[Future[Feed]] = [pool.submit(layer_by_layer.values, feed) for feed in exact]
-    end, far = (
-        [(pool.submit(whole.values, feed, False), pool.submit(whole.values, feed, True)) for feed in feeds]
-        for feeds in (exact, extremes)
-    )
+    end = [(pool.submit(whole.values, feed), pool.submit(whole.values, feed, 1)) for feed in exact]
+    far = [[pool.submit(whole.values, feed, sign) for sign in (0, 1, -1)] for feed in extremes]
 
     def wait() -> Floors:
         try:
-            ends, of_extremes = (tuple((one.result(), other.result()) for one, other in each) for each in (end, far))
+            ends = tuple((one.result(), other.result()) for one, other in end)
+            of_extremes = tuple(tuple(job.result() for job in jobs) for jobs in far)
             return Floors(tuple(job.result() for job in alone), ends, linked, of_extremes)
         except ModelError as error:
             return _unknown(len(exact), len(extremes), error)
@@ -107,7 +107,7 @@ def _unknown(inputs: int, extremes: int, error: ModelError) -> Floors:
     """No floors: every bound is that of a value which rounding does not change."""
     nothing: Feed = {}
     ends, warning = (nothing, nothing), f"bounds without rounding: {error}"
-    return Floors((nothing,) * inputs, (ends,) * inputs, frozenset(), (ends,) * extremes, warning)
+    return Floors((nothing,) * inputs, (ends,) * inputs, frozenset(), ((nothing,) * 3,) * extremes, warning)
 
 
 def _given_by_reference(model: Model, exact: Feed) -> frozenset[str]:

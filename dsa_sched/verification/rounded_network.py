@@ -388,8 +388,8 @@ class RoundedNetwork:
         return tuple(tensor.dims)
 
     def sign(self, name: str) -> str:
-        """Plus or minus one by the last bits of the plain value, whatever type it is stored in; plus one for all where
-        they go together."""
+        """Plus or minus one by the last bits of the plain value, whatever type it is stored in; one of them for all
+        where they go `together`, which is that number, else 0."""
         dtype = self.kind(name)
         together = f"together::{dtype}"
         kind = helper.np_dtype_to_tensor_dtype(dtype)
@@ -398,7 +398,8 @@ class RoundedNetwork:
         half = self.op("Cast", name, self.op("Cast", name, turned, to=onnx.TensorProto.FLOAT16), to=kind)
         below = self.op("Cast", name, self.op("Less", name, half, turned), to=kind)
         sign = self.op("Sub", name, self.scalar(1.0, dtype), self.product(2.0, below, dtype))
-        return self.op("Max", name, sign, together)
+        apart = self.op("Sub", name, self.scalar(1.0, dtype), self.op("Abs", name, together))
+        return self.op("Add", name, self.op("Mul", name, sign, apart), together)
 
     def again(self, node: onnx.NodeProto, name: str, what: str, operands: list[str], dtype: np.dtype[Any]) -> str:
         """The node once more on other operands; its result in this type."""

@@ -44,17 +44,16 @@ class RoundedReference:
             raise _unusable(source, error) from error
         self._given = {item.name for item in self._session.get_inputs()}
 
-    def values(self, exact: Values, together: bool = False) -> dict[str, Array]:
+    def values(self, exact: Values, together: int = 0) -> dict[str, Array]:
         """The wanted values for the inputs in `exact`, which also holds the values given at the cuts. With `together`
-        all elements are moved up, as elements of neighbours that are alike move together.
+        all elements are moved up, by 1, or down, by -1, as elements of neighbours that are alike move together.
         """
         if not self._names:
             return {}
         feed = {name: narrowed(array, self._stored) for name, array in exact.items() if name in self._given}
         given_here = {given(name): array for name, array in exact.items() if given(name) in self._given}
         feed |= {name: narrowed(array, self._stored) for name, array in given_here.items()}
-        # Max with -1 changes no sign, with 1 all of them
-        feed |= {name: np.array(1 if together else -1, name.split("::")[-1]) for name in self._given - feed.keys()}
+        feed |= {name: np.array(together, name.split("::")[-1]) for name in self._given - feed.keys()}
         names = list(self._names.values())
         try:
             return dict(zip(self._names, self._session.run(names, feed), strict=True))
