@@ -133,7 +133,7 @@ def _add(tile: ProductTile, term: AddedTerm) -> tuple[Instr, ...]:
         first = tile.offsets_bytes[buffer] // dim
         held = LocalRows(first, image_counts(shape), per_image, shape.out_columns, 1, shape.pixels)
         reads = (whole_buffer(tile, SCRATCHPAD, buffer, shape.sum_rows(dim)),)
-        if term.name not in tile.held:
+        if term.name not in tile.held or term.name == tile.op.inputs[0]:  # what is held is the patch then
             brought = bring_added(tile, term.name, held, reads)
     axes = (
         *shape.image_loops(held.images, "a", a=held.image, c=per_image),

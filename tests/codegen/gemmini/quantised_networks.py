@@ -100,6 +100,13 @@ def residual(summed: str = "rounded") -> onnx.ModelProto:
     return net.model(net.rounded(net.node("GlobalAveragePool", pooled), 0.05))
 
 
+def own_input() -> onnx.ModelProto:
+    """A convolution to which its own input is added."""
+    net = QuantisedNetwork((1, 32, 13, 20))
+    x = net.rounded("x", STEP)
+    return net.model(net.rounded(net.node("Relu", net.node("Add", net.conv(x, 32, 32, 3, pad=1), x)), 0.2))
+
+
 def separable() -> onnx.ModelProto:
     """A convolution of one channel each and one of single pixels."""
     net = QuantisedNetwork((2, 12, 11, 9))

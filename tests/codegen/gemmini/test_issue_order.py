@@ -11,6 +11,7 @@ import pytest
 
 from codegen.gemmini import forms
 from codegen.gemmini.isa.operations import FUNCTIONS, decoded
+from codegen.gemmini.kernels.issue_order import OrderedLayer
 from codegen.gemmini.streams.pieces import Touching, pieces
 from codegen.gemmini.streams.streams import Do, Item, Loop, Operand, dynamic_count, looped
 from codegen.gemmini.target import TARGET
@@ -106,6 +107,18 @@ def test_the_next_tile_is_moved_in_while_this_one_computes(tmp_path: Path) -> No
 
 FORCED = ("odd extents", "stem", "many channels", "dilated", "every second pixel", "residual", "narrow groups",
           "groups wider than the array")  # fmt: skip
+
+
+def test_a_patch_that_stays_is_not_taken_for_the_same_value_added(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Channels inside: the next tile has the same patch, but other channels of what is added."""
+    orders, falling = OrderedLayer.orders, count(10**12, -1)
+    monkeypatch.setattr(OrderedLayer, "orders", lambda self: (each for each in orders(self) if each.channels_inside))
+    monkeypatch.setattr(forms, "time_streams", lambda *_: SimpleNamespace(cycles=float(next(falling))))
+    path = save(NETWORKS["own input added"](), tmp_path / "net.onnx")
+    assert any("channels inside, the next one moved in" in decision.verdict for decision in program(path).decisions)
+    assert verify_model(path, "gemmini", CompileOptions(O0()), VerifyOptions(samples=64)).failures == ()
 
 
 @pytest.mark.parametrize("name", FORCED)

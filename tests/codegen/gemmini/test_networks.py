@@ -29,6 +29,7 @@ from tests.codegen.gemmini.quantised_networks import (
     joined,
     joined_rows,
     means_of_numbers,
+    own_input,
     pooled,
     probabilities,
     product,
@@ -70,6 +71,7 @@ NETWORKS: dict[str, Callable[[], onnx.ModelProto]] = {
     "probabilities": lambda: probabilities((2, 3, 5, 8)),
     "far apart": lambda: probabilities((40, 16), 300.0),
     "turned": turned,
+    "own input added": own_input,
 }
 
 
