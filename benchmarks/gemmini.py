@@ -29,7 +29,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
 from math import inf, prod
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +73,9 @@ LARGEST_EXCESS = 1.02
 floating point leave as int32, where the published loops' results are counted as int8."""
 
 LEVELS = (O0(), O3())
+AT_ONCE = 2
+"""Networks that are measured at once, each in a process of its own: one needs up to two GiB."""
+
 SAMPLES = 256
 RESULTS = Path(__file__).resolve().parent / "results"
 JSON = RESULTS / "gemmini.json"
@@ -198,9 +203,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--check", action="store_true", help="exit with 1 where a network fails; write nothing")
     options = parser.parse_args(arguments)
     began, rows = time.perf_counter(), list[Row]()
-    with tempfile.TemporaryDirectory() as folder:
-        for network in options.networks or NETWORKS:
-            rows += measured(network, Path(folder))
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        ProcessPoolExecutor(AT_ONCE, mp_context=get_context("spawn")) as pool,
+    ):
+        networks = options.networks or NETWORKS
+        jobs = [pool.submit(measured, network, Path(folder)) for network in networks]
+        for network, job in zip(networks, jobs, strict=True):
+            rows += job.result()
             print(f"{network}: {time.perf_counter() - began:.0f} s", file=sys.stderr, flush=True)
     if options.check:
         print("\n".join((text(rows), *failed(rows))))
