@@ -16,6 +16,7 @@ leaves other bits within the bound fails, and so does a reason that nothing need
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -61,6 +62,7 @@ from dsa_sched.stages.targets import judge_of, target_of
 from hw_models.chip import Chip
 from hw_models.loading import load_chip
 from partitioner.context.plan_context import GraphContext, KernelContext
+from partitioner.ir.graph import Graph, Op
 from partitioner.ir.kernels import read_kernel
 from partitioner.ir.layers import Layer
 from partitioner.planners.levels import O0
@@ -163,8 +165,8 @@ EQUIVALENT: Final[dict[str, str]] = {
         "what it copies beyond the image is made zero behind the layer, and beyond the channels meets zeros"
     ),
     "commit dropped": "of a group without copies: none are started any more behind the last step's",
-    "bound moved": PIXELS,
-    "bound dropped": PIXELS,
+    "bound moved": f"{PIXELS}; or of an integer that is chosen where both choices are equal",
+    "bound dropped": f"{PIXELS}; or of a place that no thread lacks",
     "choice fixed": "an activation of pixels outside of the image, which are made zero or not stored",
     "arrival dropped": STAGE,
     "fewer arrivals expected": STAGE,
@@ -199,6 +201,9 @@ def cases(word: str = "") -> Iterator[Studied]:
     singles = (*SMALL_ATTENTIONS, *SMALL_LAYERS, *SMALL_DEPTHWISE, *SMALL_LINES, *LOOKUPS)
     for small in (*SMALL_BLOCKS, *singles):
         seen, cores = set[str](), 1 if small in SMALL_LAYERS else None
+        before, apart, _ = word.partition(" ")
+        if apart and not small.name.endswith(before):
+            continue
         opened = [(chip, gpu_target(target_of(chip), chip)) for chip in (_by_floors(name, cores) for name in CHIPS)]
         for chip, target in opened:
             model = _model(small, chip, target)
@@ -376,19 +381,29 @@ def _words(word: str) -> Iterator[Studied]:
     chip = _by_floors(CHIPS[0])
     target = gpu_target(target_of(chip), chip)
     model = _model(WORDS, chip, target)
+    if not any(word.rstrip("0123456789") in f"words {_stem(op)}" for op in _of_integers(model.graph)):
+        return
     files = compile_plan(forced_plan(model, chip, target, (), ""), CompileOptions(O0(), BATCH)).files
     listed = read_launch_list(files.files[files.executable])
     texts = [files.files[module.ptx].decode() for module in listed.modules]
     runs: dict[int, list[_Launched]] = {}
     for module, run in _words_launched(model, files, listed, [parse(text) for text in texts]):
         runs.setdefault(module, []).append(run)
-    stems = Counter[str]()
+    stems, operators = Counter[str](), {op.name: op for op in _of_integers(model.graph)}
     for module, own in runs.items():
-        stem = Path(listed.modules[module].ptx).stem.removeprefix("words_").rpartition("_")[0]
+        stem = _stem(operators[own[0].entries[0].layer.removeprefix(OF_INTEGERS)])
         stems[stem] += 1
         name = f"words {stem}{stems[stem] if stems[stem] > 1 else ''}"
         if word in name:
             yield _kernel(name, texts[module], FUSED | OF_SINGLES | OF_WORDS, own)
+
+
+def _of_integers(graph: Graph) -> tuple[Op, ...]:
+    return (*graph.prepared, *graph.concluded)
+
+
+def _stem(op: Op) -> str:
+    return str(op.attribute("function")) if op.kind in ("words", "reduce") else op.kind
 
 
 def _words_launched(
@@ -397,7 +412,7 @@ def _words_launched(
     """The launches of each operator on integers with their module's number, in order."""
     graph, values = model.graph, _inputs(listed)
     arena = _filled(files, listed, values)
-    operators = {op.name: op for op in (*graph.prepared, *graph.concluded)}
+    operators = {op.name: op for op in _of_integers(graph)}
 
     def read(name: str) -> Array:
         tensor = graph.by_name[name]
@@ -417,11 +432,12 @@ def _words_launched(
 
 @dataclass
 class Excuses:
-    """Which kinds of changes were found to compute the same; of each kernel so many `places` of a kind are changed."""
+    """Which kinds of changes were found to compute the same, by kernel; of each so many `places` of a kind are
+    changed."""
 
     places: int = PLACES
     studied: dict[str, Studied] = field(default_factory=dict)
-    used: Counter[str] = field(default_factory=Counter)
+    used: dict[str, Counter[str]] = field(default_factory=dict)
 
     def known(self, chosen: Iterable[Studied]) -> Iterator[Case]:
         for each in chosen:
@@ -431,24 +447,49 @@ class Excuses:
     def __call__(self, case: Case, mutant: Mutant) -> bool:
         if mutant.mutation not in EQUIVALENT or not self.studied[case.name].leaves_the_same(mutant.text):
             return False
-        self.used[mutant.mutation] += 1
+        self.used.setdefault(case.name, Counter())[mutant.mutation] += 1
         return True
+
+    @property
+    def kinds(self) -> set[str]:
+        """Of any kernel."""
+        return {kind for own in self.used.values() for kind in own}
+
+
+Rows = dict[str, Mapping[str, int]]
+KEPT: Final = ("kernels", "equivalent")
+
+
+def _kept(path: Path | None, word: str | None, places: int) -> tuple[Rows, Rows]:
+    """Of kernels whose names have not the word: what the file has of verdicts and of changes that compute the same.
+    Raises SystemExit for a file of other numbers of places."""
+    if path is None or not word or not path.exists():
+        return {}, {}
+    had = json.loads(path.read_text(encoding="utf-8"))
+    if had["places"] != places:
+        raise SystemExit(f"{path} has {had['places']} places of each change, not {places}: rows cannot be added")
+    rows, same = ({name: own for name, own in had[key].items() if word not in name} for key in KEPT)
+    return rows, same
 
 
 def main() -> int:
     """Judges all mutants; 1 where one goes unnoticed for which there is no reason, or a reason has no mutant."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0] if __doc__ else "")
-    parser.add_argument("--kernel", metavar="WORD", help="only those whose names have it")
+    parser.add_argument(
+        "--kernel", metavar="WORD", help="only those whose names have it; others that the file of --json has are kept"
+    )
     parser.add_argument("--places", type=at_least_one, default=PLACES, metavar="N",
                         help=f"of each change in each kernel (default {PLACES})")  # fmt: skip
     add_outputs(parser)
     options = parser.parse_args()
+    rows, same = _kept(options.json, options.kernel, options.places)
     excuses = Excuses(options.places)
     found = studied(
         excuses.known(cases(options.kernel or "")), {}, lambda said: print(said, flush=True), CHANGES, excuses
     )
-    keep(options, {"places": options.places, "kernels": found.figures, "equivalent": dict(excuses.used)})
-    unused = [] if options.kernel or options.places < PLACES else sorted(EQUIVALENT.keys() - excuses.used.keys())
+    figures = {"kernels": rows | dict(found.figures), "equivalent": same | excuses.used}
+    keep(options, {"places": options.places} | figures)
+    unused = [] if options.kernel or options.places < PLACES else sorted(EQUIVALENT.keys() - excuses.kinds)
     for kind in unused:
         print(f"{kind}: a reason is listed, and no change of this kind computes the same")
     return found.failed(0 if options.kernel else LEAST) or int(bool(unused))
