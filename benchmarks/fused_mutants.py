@@ -1,10 +1,12 @@
-"""What the executor and the bound notice of fused kernels: `python benchmarks/fused_mutants.py [--kernel NAME]`.
+"""What the executor and the bound notice of our kernels: `python benchmarks/fused_mutants.py [--kernel NAME]`.
 
     small blocks --every fused template that is offered for all of a block--> a launch --changed in one place--> verdict
+    single layers --attention, wgmma, depthwise, wide teams of lines, lookups--> ...
+    integers --each launch of one operator--> ...
 
 Each is the kernel as it is shipped, launched as its list of launches says, where it can be on maps of two extents,
-its whole outputs held to the bound of float64 (`benchmarks/ptx_changes.py` has the changes, and some for these kernels
-are here).
+its whole outputs held to the bound of float64, integers to what numpy says (`benchmarks/ptx_changes.py` has the
+changes, and some for these kernels are here).
 
 A change that nothing notices must leave the same bits in every output, and be of a kind for which a reason why some
 compute the same is listed below; kernels that are written anew move their lines, so places are not listed. One that
@@ -14,10 +16,12 @@ leaves other bits within the bound fails, and so does a reason that nothing need
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 from pathlib import Path
 from typing import Final
 
@@ -27,8 +31,18 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for the package 
 
 from benchmarks.chosen_kernels import forced_plan, gpu_target
 from benchmarks.fused_kernels import Offer, fused_offers
-from benchmarks.gpu.blocks import SMALL_ATTENTIONS, SMALL_BLOCKS, SMALL_LAYERS, Attention, Block, Products, block_model
+from benchmarks.gpu.blocks import (
+    SMALL_ATTENTIONS,
+    SMALL_BLOCKS,
+    SMALL_DEPTHWISE,
+    SMALL_LAYERS,
+    Attention,
+    Block,
+    Products,
+    block_model,
+)
 from benchmarks.gpu.judged import whole_bound
+from benchmarks.gpu.small_kernels import LOOKUPS, SMALL_LINES, WORDS, Integers, Lines, Lookup, small_model
 from benchmarks.gpu.synthetic import Array, drawn_input
 from benchmarks.output import add_outputs, at_least_one, keep
 from benchmarks.ptx_cases.products import worst
@@ -36,7 +50,8 @@ from benchmarks.ptx_changes import MOVED, MUTATIONS, Case, Mutant, Mutation, stu
 from codegen.cutlass.emission.launch_list import read_launch_list
 from codegen.cutlass.execution import Bytes, filled_arena, run_entry
 from codegen.cutlass.ptx import Module, PtxLimits, Statistics, parse
-from codegen.cutlass.runner.runner import LaunchList
+from codegen.cutlass.reference.words import emulate_prepared
+from codegen.cutlass.runner.runner import LaunchEntry, LaunchList, LaunchTensor
 from codegen.judgement import Doubles
 from codegen.target import ClusterFiles, GroupTarget
 from dsa_sched.frontend import Model, load_model
@@ -47,6 +62,7 @@ from dsa_sched.stages.targets import judge_of, target_of
 from hw_models.chip import Chip
 from hw_models.loading import load_chip
 from partitioner.context.plan_context import GraphContext, KernelContext
+from partitioner.ir.graph import Graph, Op
 from partitioner.ir.kernels import read_kernel
 from partitioner.ir.layers import Layer
 from partitioner.planners.levels import O0
@@ -60,8 +76,18 @@ PLACES: Final = 4
 """Of each change in each kernel: they are unrolled, and most places are like others."""
 STUDIED_TILES: Final = ("64x32", "256x128")
 """Of single layers by wgmma: groups of warps that take turns, and that share a tile."""
+STUDIED_TEAMS: Final = 128
+"""Of lines: the least threads."""
+STUDIED_STRIPS: Final = (1, 4)
+"""Of depthwise convolutions: one output a thread, and several that share what they read."""
 FARTHER: Final = 7
 """Pixels, or rows, that the second map has more along each axis."""
+INDICES: Final = 11
+"""Integers are drawn from this many on both sides of zero: rows of each table, counted from its ends."""
+OF_INTEGERS: Final = "integers: "
+"""What launches of operators on integers are labelled with."""
+EXACT: Final = 0.5
+"""How far an integer may be from what it must be."""
 STEPS: Final = PtxLimits(max_steps=200_000)
 SEED: Final = 3
 
@@ -100,12 +126,37 @@ CHANGES: Final = (
         lambda m: f"{m['a']}mov.f32 {m['d']}, {m['y']};",
         lambda m: f"{m.string} @{m['p']} trap;",
     ),
+    Mutation(
+        "input moved",
+        r"^(?P<a>\s*(@!?%p\d+\s+)?ld\.global\S*\s+(\S+|\{[^}]*\}), \[%rd\d+)(\+(?P<n>-?\d+))?\]",
+        lambda m: f"{m['a']}+{int(m['n'] or 0) + 16}]" + m.string[m.end() :],
+    ),
+    Mutation(
+        "integer choice fixed",
+        r"^(?P<a>\s*)selp\.[bsu]32\s+(?P<d>%r\d+), (?P<x>\S+), (?P<y>\S+), (?P<p>%p\d+);",
+        lambda m: f"{m['a']}mov.b32 {m['d']}, {m['y']};",
+        lambda m: f"{m.string} @{m['p']} trap;",
+    ),
+    Mutation(
+        "sum turned",
+        r"^(?P<a>\s*)(?P<o>add|sub)\.s32(?P<b>\s+%r\d+, .*)$",
+        lambda m: f"{m['a']}{'sub' if m['o'] == 'add' else 'add'}.s32{m['b']}",
+    ),
+    Mutation(
+        "order turned",
+        r"^(?P<a>\s*)(?P<o>min|max)\.s32(?P<b>\s+%r\d+, .*)$",
+        lambda m: f"{m['a']}{'min' if m['o'] == 'max' else 'max'}.s32{m['b']}",
+    ),
 )
+OF_SINGLES: Final = frozenset({"input moved"})
+OF_WORDS: Final = frozenset({"integer choice fixed", "sum turned", "order turned"})
+"""Changes of the kernels alone whose results are made of what they read, or of indices, and nothing else."""
 NAMES: Final = frozenset({change.name for change in CHANGES} | {MOVED})
+FUSED: Final = NAMES - OF_SINGLES - OF_WORDS
 
 PIXELS: Final = (
     "of a pixel that is outside of the image by another axis too, or of a layer whose pixels outside of the image feed "
-    "only results that are not stored"
+    "only results that are not stored, or of threads that have no line, whose results are not stored"
 )
 PADDED: Final = "of keys behind the last one, which no row sees, or of padded elements of a head, which are not stored"
 STAGE: Final = "of a stage that is never used, or not filled a second time"
@@ -114,54 +165,82 @@ EQUIVALENT: Final[dict[str, str]] = {
         "what it copies beyond the image is made zero behind the layer, and beyond the channels meets zeros"
     ),
     "commit dropped": "of a group without copies: none are started any more behind the last step's",
-    "bound moved": PIXELS,
-    "bound dropped": PIXELS,
+    "bound moved": f"{PIXELS}; or of an integer that is chosen where both choices are equal",
+    "bound dropped": f"{PIXELS}; or of a place that no thread lacks",
     "choice fixed": "an activation of pixels outside of the image, which are made zero or not stored",
     "arrival dropped": STAGE,
     "fewer arrivals expected": STAGE,
     "object not made": STAGE,
     "matrix wait dropped": "of a layer of one step, behind which all products are waited for anyway",
     "swizzle dropped": "of a parity that never changes, where a ring of stages is not gone round",
-    "barrier dropped": "before results take the place of keys and values that the last step does not read",
+    "barrier dropped": (
+        "before results take the place of keys and values that the last step does not read, or behind a block's last "
+        "sums, whose place nothing takes"
+    ),
     "operand exchanged": PADDED,
     "product dropped": PADDED,
     "fragment exchanged": PADDED,
     "fragment turned": PADDED,
-    "addend dropped": PADDED,
+    "addend dropped": f"{PADDED}; or of a warp that has no elements of a line",
     "barrier moved": "beyond an access of memory that no other warp touches between this barrier and the next",
+    "input moved": "of the last integer of a line that a running sum leaves out",
+    "sum turned": (
+        "of the last integer of a line that a running sum leaves out, of the end of a table where indices are inside, "
+        "of how long a loop is before it is unrolled, or of the rounding of a quotient of what is not negative"
+    ),
 }
 """Why changes of a kind may compute the same."""
 
 
+Small = Block | Products | Attention | Lines | Lookup
+
+
 def cases(word: str = "") -> Iterator[Studied]:
-    """Of each block and template the first candidate, on the first chip for which there is one, where the name has the
-    word."""
-    for block in (*SMALL_BLOCKS, *SMALL_ATTENTIONS, *SMALL_LAYERS):
-        seen, cores = set[object](), 1 if block in SMALL_LAYERS else None
+    """Of each block and template the first candidate, and all studied ones of each single layer, on the first chip for
+    which there is one; then every kernel on integers; where the name has the word."""
+    singles = (*SMALL_ATTENTIONS, *SMALL_LAYERS, *SMALL_DEPTHWISE, *SMALL_LINES, *LOOKUPS)
+    for small in (*SMALL_BLOCKS, *singles):
+        seen, cores = set[str](), 1 if small in SMALL_LAYERS else None
+        before, apart, _ = word.partition(" ")
+        if apart and not small.name.endswith(before):
+            continue
         opened = [(chip, gpu_target(target_of(chip), chip)) for chip in (_by_floors(name, cores) for name in CHIPS)]
         for chip, target in opened:
-            model = _model(block, chip, target)
+            model = _model(small, chip, target)
             context = GraphContext(model.graph, model.constants, chip, target)
             anchors = [layer for layer in context.layers if not layer.is_view(model.graph)]
-            for offer in _offers(block, context):
+            for offer in _single_offers(context) if small in singles else fused_offers(context):
                 template, given = read_kernel(offer.kernel.text)
-                kind = template, tuple(value for value in given.values() if isinstance(value, str))
-                if len(offer.layers) == len(anchors) and kind not in seen:
+                kind = "_".join((template, *_studied_numbers(template, given)))
+                name = f"{small.name.removeprefix('small_')} {kind}"
+                if len(offer.layers) == len(anchors) and kind not in seen and word in name:
                     seen.add(kind)
-                    name = f"{block.name.removeprefix('small_')} {'_'.join((template, *kind[1]))}"
-                    if word in name:
-                        yield _studied(name, block, chip, target, offer)
+                    yield _studied(name, small, chip, target, offer)
+    yield from _words(word)
 
 
-def _offers(block: Block | Products | Attention, context: KernelContext) -> Iterator[Offer]:
-    """Attention is one layer, and so are those by wgmma; all other blocks are kernels of several."""
-    if not isinstance(block, Attention) and block not in SMALL_LAYERS:
-        yield from fused_offers(context)
-        return
+def _studied_numbers(template: str, given: Mapping[str, object]) -> tuple[str, ...]:
+    """What candidates of a template that are studied differ in."""
+    if template in ("lines", "depthwise"):
+        return (str(given["threads" if template == "lines" else "strip"]),)
+    return tuple(value for value in given.values() if isinstance(value, str))
+
+
+def _single_offers(context: KernelContext) -> Iterator[Offer]:
+    """For models of one layer."""
     layers = tuple(layer for layer in context.layers if not layer.is_view(context.graph))
     for kernel in context.target.kernels(context.graph, layers, context.chip):
         template, given = read_kernel(kernel.text)
-        if isinstance(block, Attention) or (template == "wgmma_layer" and given["tile"] in STUDIED_TILES):
+        match template:
+            case "wgmma_layer":
+                studied = given["tile"] in STUDIED_TILES
+            case "lines":
+                studied = int(given["threads"]) >= STUDIED_TEAMS
+            case "depthwise":
+                studied = given["strip"] in STUDIED_STRIPS
+            case _:
+                studied = template in ("attention", "gather")
+        if studied:
             yield Offer(layers, kernel)
 
 
@@ -173,8 +252,9 @@ def _by_floors(name: str, cores: int | None = None) -> Chip:
     return chip.model_copy(update={"simt": simt, "cores_per_cluster": cores or chip.cores_per_cluster})
 
 
-def _model(block: Block | Products | Attention, chip: Chip, target: GroupTarget) -> Model:
-    return load_model(block_model(block), {}, BATCH, judge_of(chip, target))
+def _model(small: Small | Integers, chip: Chip, target: GroupTarget) -> Model:
+    made = small_model(small) if isinstance(small, Lines | Lookup | Integers) else block_model(small)
+    return load_model(made, {}, BATCH, judge_of(chip, target))
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,10 +270,10 @@ class Studied:
         return all(run.left(parse(text))[0].tobytes() == bits for run, bits in zip(self.runs, self.right, strict=True))
 
 
-def _studied(name: str, block: Block | Products | Attention, chip: Chip, target: GroupTarget, offer: Offer) -> Studied:
+def _studied(name: str, small: Small, chip: Chip, target: GroupTarget, offer: Offer) -> Studied:
     """On two maps where the same source is offered for both: tiles of some templates follow the extent."""
     runs, text = list[_Launched](), ""
-    for each in (block, _farther(block)):
+    for each in (small, _farther(small)):
         model = _model(each, chip, target)
         layers = _same_layers(model, chip, target, offer)
         if all(kernel.text != offer.kernel.text for kernel in target.kernels(model.graph, layers, chip)):
@@ -206,8 +286,11 @@ def _studied(name: str, block: Block | Products | Attention, chip: Chip, target:
         if own == (text or own):
             runs.append(run)
             text = own
-    kernel = runs[0].listed.launches[0].kernel
+    changes = FUSED if len(offer.layers) > 1 or isinstance(small, Attention) else FUSED | OF_SINGLES
+    return _kernel(name, text, changes, runs)
 
+
+def _kernel(name: str, text: str, changes: frozenset[str], runs: list[_Launched]) -> Studied:
     def error(module: Module) -> tuple[float, Statistics]:
         largest, lines, steps = 0.0, frozenset[int](), 0
         for run in runs:
@@ -218,15 +301,17 @@ def _studied(name: str, block: Block | Products | Attention, chip: Chip, target:
         return largest, Statistics(len(runs), steps, 0, lines)
 
     right = tuple(run.left(parse(text))[0].tobytes() for run in runs)
-    return Studied(Case(name, kernel, text, error, NAMES, PLACES), right, tuple(runs))
+    return Studied(Case(name, runs[0].entries[0].kernel, text, error, changes, PLACES), right, tuple(runs))
 
 
-def _farther(block: Block | Products | Attention) -> Block | Products | Attention:
-    if isinstance(block, Products):
-        return replace(block, rows=block.rows + FARTHER)
-    if isinstance(block, Attention):
-        return replace(block, rows=block.rows + FARTHER, keys=block.keys + FARTHER)
-    return replace(block, extent=block.extent + FARTHER)
+def _farther(small: Small) -> Small:
+    match small:
+        case Block():
+            return replace(small, extent=small.extent + FARTHER)
+        case Attention():
+            return replace(small, rows=small.rows + FARTHER, keys=small.keys + FARTHER)
+        case _:
+            return replace(small, rows=small.rows + FARTHER)
 
 
 def _same_layers(model: Model, chip: Chip, target: GroupTarget, offer: Offer) -> tuple[Layer, ...]:
@@ -237,47 +322,122 @@ def _same_layers(model: Model, chip: Chip, target: GroupTarget, offer: Offer) ->
 
 @dataclass(frozen=True, slots=True)
 class _Launched:
-    """A group's launches on memory as it is before them, and what they must leave, `exact` within `allowed`."""
+    """Launches on memory as it is before them, and what they must leave, `exact` within `allowed`."""
 
     listed: LaunchList
+    entries: tuple[LaunchEntry, ...]
     arena: Bytes
-    output: tuple[int, int]
+    output: LaunchTensor
     exact: Doubles
     allowed: Doubles
 
     def left(self, module: Module) -> tuple[Array, Statistics]:
         """What the module leaves. Raises Fault."""
         arena, lines, steps = self.arena.copy(), frozenset[int](), 0
-        for number, entry in enumerate(self.listed.launches):
+        for number, entry in enumerate(self.entries):
             done = run_entry(self.listed, entry, module, arena, SEED + number, STEPS)
             lines, steps = lines | done.lines, steps + done.steps
-        offset, size = self.output
-        left = arena[offset : offset + size].view(np.float16).reshape(self.exact.shape)
-        return left, Statistics(len(self.listed.launches), steps, 0, lines)
+        left = _held(arena, self.output).reshape(self.exact.shape)
+        return left, Statistics(len(self.entries), steps, 0, lines)
 
     def share(self, left: Array) -> float:
         """Of what is allowed, the largest that an element takes up."""
         return worst(left, self.exact, self.allowed)
 
 
+def _held(arena: Bytes, tensor: LaunchTensor) -> Array:
+    """Of as many bytes as its elements take up."""
+    place = slice(tensor.offset, tensor.offset + tensor.used_bytes)
+    return arena[place].view(tensor.dtype).reshape(tensor.shape)
+
+
+def _inputs(listed: LaunchList) -> dict[str, Array]:
+    """Numbers as the study's; integers around zero."""
+    drawn, found = np.random.default_rng(SEED), dict[str, Array]()
+    for tensor in listed.tensors:
+        if tensor.role == "input" and tensor.dtype == "float16":
+            found[tensor.name] = drawn_input(SEED, tensor.shape, "float16")
+        elif tensor.role == "input":
+            found[tensor.name] = drawn.integers(-INDICES, INDICES, tensor.shape).astype(tensor.dtype)
+    return found
+
+
+def _filled(files: ClusterFiles, listed: LaunchList, inputs: Mapping[str, Array]) -> Bytes:
+    at = {tensor.name: tensor.offset for tensor in listed.tensors if tensor.role == "input"}
+    return filled_arena(files, listed, {at[name]: inputs[name].tobytes() for name in at})
+
+
 def _launched(model: Model, planned: PlannedKernels, files: ClusterFiles) -> _Launched:
     graph, listed = model.graph, read_launch_list(files.files[files.executable])
-    inputs = {name: drawn_input(SEED, graph.by_name[name].shape, "float16") for name in graph.inputs}
-    at = {tensor.name: tensor for tensor in listed.tensors if tensor.role in ("input", "output")}
-    arena = filled_arena(files, listed, {at[name].offset: value.tobytes() for name, value in inputs.items()})
+    inputs = _inputs(listed)
+    (output,) = [tensor for tensor in listed.tensors if tensor.role == "output"]
     (group,) = [group for group in planned.plan.groups if group.kernel]
     exact, allowed = whole_bound(graph, model.constants, group, inputs)
-    (output,) = graph.outputs
-    return _Launched(listed, arena, (at[output].offset, at[output].bytes), exact, allowed)
+    return _Launched(listed, listed.launches, _filled(files, listed, inputs), output, exact, allowed)
+
+
+def _words(word: str) -> Iterator[Studied]:
+    """Every kernel on integers of a model, with all launches of it, each on what those before it have left."""
+    chip = _by_floors(CHIPS[0])
+    target = gpu_target(target_of(chip), chip)
+    model = _model(WORDS, chip, target)
+    if not any(word.rstrip("0123456789") in f"words {_stem(op)}" for op in _of_integers(model.graph)):
+        return
+    files = compile_plan(forced_plan(model, chip, target, (), ""), CompileOptions(O0(), BATCH)).files
+    listed = read_launch_list(files.files[files.executable])
+    texts = [files.files[module.ptx].decode() for module in listed.modules]
+    runs: dict[int, list[_Launched]] = {}
+    for module, run in _words_launched(model, files, listed, [parse(text) for text in texts]):
+        runs.setdefault(module, []).append(run)
+    stems, operators = Counter[str](), {op.name: op for op in _of_integers(model.graph)}
+    for module, own in runs.items():
+        stem = _stem(operators[own[0].entries[0].layer.removeprefix(OF_INTEGERS)])
+        stems[stem] += 1
+        name = f"words {stem}{stems[stem] if stems[stem] > 1 else ''}"
+        if word in name:
+            yield _kernel(name, texts[module], FUSED | OF_SINGLES | OF_WORDS, own)
+
+
+def _of_integers(graph: Graph) -> tuple[Op, ...]:
+    return (*graph.prepared, *graph.concluded)
+
+
+def _stem(op: Op) -> str:
+    return str(op.attribute("function")) if op.kind in ("words", "reduce") else op.kind
+
+
+def _words_launched(
+    model: Model, files: ClusterFiles, listed: LaunchList, modules: list[Module]
+) -> Iterator[tuple[int, _Launched]]:
+    """The launches of each operator on integers with their module's number, in order."""
+    graph, values = model.graph, _inputs(listed)
+    arena = _filled(files, listed, values)
+    operators = {op.name: op for op in _of_integers(graph)}
+
+    def read(name: str) -> Array:
+        tensor = graph.by_name[name]
+        return model.constants[tensor.constant].reshape(tensor.shape) if tensor.constant else values[name]
+
+    for label, entries in groupby(listed.launches, lambda entry: entry.layer):
+        own, before = tuple(entries), arena.copy()
+        for entry in own:
+            run_entry(listed, entry, modules[entry.module], arena, SEED, STEPS)
+        if label.startswith(OF_INTEGERS):
+            op = operators[label.removeprefix(OF_INTEGERS)]
+            made = values[op.outputs[0]] = emulate_prepared(graph, op, read)
+            exact = made.astype(np.float64)
+            output = listed.tensors[own[0].relocations[0].tensor]
+            yield own[0].module, _Launched(listed, own, before, output, exact, np.full(exact.shape, EXACT))
 
 
 @dataclass
 class Excuses:
-    """Which kinds of changes were found to compute the same; of each kernel so many `places` of a kind are changed."""
+    """Which kinds of changes were found to compute the same, by kernel; of each so many `places` of a kind are
+    changed."""
 
     places: int = PLACES
     studied: dict[str, Studied] = field(default_factory=dict)
-    used: Counter[str] = field(default_factory=Counter)
+    used: dict[str, Counter[str]] = field(default_factory=dict)
 
     def known(self, chosen: Iterable[Studied]) -> Iterator[Case]:
         for each in chosen:
@@ -287,24 +447,49 @@ class Excuses:
     def __call__(self, case: Case, mutant: Mutant) -> bool:
         if mutant.mutation not in EQUIVALENT or not self.studied[case.name].leaves_the_same(mutant.text):
             return False
-        self.used[mutant.mutation] += 1
+        self.used.setdefault(case.name, Counter())[mutant.mutation] += 1
         return True
+
+    @property
+    def kinds(self) -> set[str]:
+        """Of any kernel."""
+        return {kind for own in self.used.values() for kind in own}
+
+
+Rows = dict[str, Mapping[str, int]]
+KEPT: Final = ("kernels", "equivalent")
+
+
+def _kept(path: Path | None, word: str | None, places: int) -> tuple[Rows, Rows]:
+    """Of kernels whose names have not the word: what the file has of verdicts and of changes that compute the same.
+    Raises SystemExit for a file of other numbers of places."""
+    if path is None or not word or not path.exists():
+        return {}, {}
+    had = json.loads(path.read_text(encoding="utf-8"))
+    if had["places"] != places:
+        raise SystemExit(f"{path} has {had['places']} places of each change, not {places}: rows cannot be added")
+    rows, same = ({name: own for name, own in had[key].items() if word not in name} for key in KEPT)
+    return rows, same
 
 
 def main() -> int:
     """Judges all mutants; 1 where one goes unnoticed for which there is no reason, or a reason has no mutant."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0] if __doc__ else "")
-    parser.add_argument("--kernel", metavar="WORD", help="only those whose names have it")
+    parser.add_argument(
+        "--kernel", metavar="WORD", help="only those whose names have it; others that the file of --json has are kept"
+    )
     parser.add_argument("--places", type=at_least_one, default=PLACES, metavar="N",
                         help=f"of each change in each kernel (default {PLACES})")  # fmt: skip
     add_outputs(parser)
     options = parser.parse_args()
+    rows, same = _kept(options.json, options.kernel, options.places)
     excuses = Excuses(options.places)
     found = studied(
         excuses.known(cases(options.kernel or "")), {}, lambda said: print(said, flush=True), CHANGES, excuses
     )
-    keep(options, {"places": options.places, "kernels": found.figures, "equivalent": dict(excuses.used)})
-    unused = [] if options.kernel or options.places < PLACES else sorted(EQUIVALENT.keys() - excuses.used.keys())
+    figures = {"kernels": rows | dict(found.figures), "equivalent": same | excuses.used}
+    keep(options, {"places": options.places} | figures)
+    unused = [] if options.kernel or options.places < PLACES else sorted(EQUIVALENT.keys() - excuses.kinds)
     for kind in unused:
         print(f"{kind}: a reason is listed, and no change of this kind computes the same")
     return found.failed(0 if options.kernel else LEAST) or int(bool(unused))

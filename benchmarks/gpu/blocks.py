@@ -19,6 +19,7 @@ __all__ = [
     "BLOCKS",
     "SMALL_ATTENTIONS",
     "SMALL_BLOCKS",
+    "SMALL_DEPTHWISE",
     "SMALL_LAYERS",
     "STUDIED_BLOCKS",
     "Attention",
@@ -130,10 +131,16 @@ SMALL_ATTENTIONS = (
 """Attention for the executor: more than one block of keys, rows and keys that are ragged, padded elements of a head."""
 
 SMALL_LAYERS = (
-    Block("small_window", 136, 9, (Conv(136, 3, end=""),), True, "Relu"),
+    Block("small_window", 72, 9, (Conv(72, 3, end=""),), True, "Relu"),
     Block("small_pixels", 136, 10, (Conv(136, end="Relu"),)),
 )
 """Single layers for the executor: ragged tiles, channels that are no whole steps, more steps than stages."""
+
+SMALL_DEPTHWISE = (
+    Block("small_depthwise", 40, 10, (Conv(40, 3, 2, True, "Relu6"),)),
+    Block("small_depthwise7", 16, 9, (Conv(16, 7, 1, True, end=""),), True, "Relu"),
+)
+"""Depthwise convolutions for the executor: strips that rows do not fill, rows of a window unrolled and in a loop."""
 
 BLOCKS: Mapping[str, Block | Products] = MappingProxyType(
     {block.name: block for block in (*STUDIED_BLOCKS, *SMALL_BLOCKS)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -18,6 +19,7 @@ from benchmarks.fused_kernels import fused_offers
 from benchmarks.fused_mutants import CHANGES, EQUIVALENT, Studied
 from benchmarks.gpu.blocks import SMALL_BLOCKS
 from benchmarks.gpu.networks import loaded
+from codegen.cutlass.families.words.words import KINDS
 from codegen.cutlass.ptx import parse
 from dsa_sched.stages.targets import judge_of, target_of
 from hw_models.loading import load_chip
@@ -89,6 +91,27 @@ def templates(name: str, *, whole: bool) -> set[str]:
 
 
 @pytest.mark.commit
+def test_rows_of_other_kernels_are_kept(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    assert request.config.cache is not None
+    path, other = tmp_path / "figures.json", {"race": 3, "equivalent": 1}
+    had = {"places": 1, "kernels": {"other": other}, "equivalent": {"other": {"barrier dropped": 1}}}
+    path.write_text(json.dumps(had), encoding="utf-8")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(request.config.cache.mkdir("nvcc")))
+    given = ["fused_mutants.py", "--kernel", "slices gather", "--json", str(path)]
+    monkeypatch.setattr(sys, "argv", [*given, "--places", "1"])
+    assert fused_mutants.main() == 0
+    figures = json.loads(path.read_text(encoding="utf-8"))
+    assert figures["kernels"].keys() == {"other", "slices gather"}
+    assert figures["kernels"]["other"] == other
+    assert "UNNOTICED" not in figures["kernels"]["slices gather"]
+    monkeypatch.setattr(sys, "argv", [*given, "--places", "2"])
+    with pytest.raises(SystemExit, match="has 1 places of each change, not 2"):
+        fused_mutants.main()
+
+
+@pytest.mark.commit
 def test_every_fused_template_of_the_case_study_is_changed() -> None:
     """By the small blocks, of which the script takes one candidate of each template."""
     small = set.union(*(templates(block.name, whole=True) for block in SMALL_BLOCKS))
@@ -112,5 +135,15 @@ def test_figures_that_were_kept_have_nothing_unnoticed() -> None:
         verdicts.update(own)
     assert "UNNOTICED" not in verdicts
     assert verdicts.total() >= fused_mutants.LEAST
-    assert verdicts["equivalent"] == sum(figures["equivalent"].values())
-    assert set(figures["equivalent"]) <= set(EQUIVALENT)
+    assert verdicts["equivalent"] == sum(sum(own.values()) for own in figures["equivalent"].values())
+    assert {kind for own in figures["equivalent"].values() for kind in own} <= set(EQUIVALENT)
+
+
+def test_every_single_kernel_was_changed() -> None:
+    """Of those that have a study of their own, and every kind of launch on integers."""
+    path = Path(__file__).parents[2] / "benchmarks/results/fused_mutants.json"
+    names = json.loads(path.read_text(encoding="utf-8"))["kernels"].keys()
+    own = {name.split("_")[0] for _, _, name in (each.partition(" ") for each in names)}
+    assert {"attention", "wgmma", "depthwise", "lines", "gather"} <= own
+    assert {f"words {kind}" for kind in KINDS - {"words", "reduce"}} <= names
+    assert {f"words {function}" for function in ("div", "mod", "where", "least", "place_of_greatest")} <= names

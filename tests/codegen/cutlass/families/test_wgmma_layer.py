@@ -103,10 +103,14 @@ def one_layer(shape: tuple[int, int, int, int], filters: int, kernel: int, **win
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("cores", [1, 2])
-@pytest.mark.parametrize("kernel", [1, 3])
-def test_every_tile_many_times(kernel: int, cores: int, tmp_path: Path, compiler: Compiler) -> None:
+@pytest.mark.parametrize(
+    ("shape", "filters", "kernel"), [((2, 200, 17, 19), 328, 1), ((2, 72, 13, 15), 200, 3)], ids=["1x1", "3x3"]
+)
+def test_every_tile_many_times(
+    shape: tuple[int, int, int, int], filters: int, kernel: int, cores: int, tmp_path: Path, compiler: Compiler
+) -> None:
     """Rings of stages go round several times, and groups take turns."""
-    model = one_layer((2, 200, 17, 19), 328, kernel, pads=[kernel // 2] * 4)
+    model = one_layer(shape, filters, kernel, pads=[kernel // 2] * 4)
     work, constants = work_of(model, tmp_path, "h200")
     few = on_cores(work, cores)
     for offer in WGMMA_LAYER.offers(few):
