@@ -9,9 +9,15 @@
 // tile.
 //
 // Rows of a stage are 64 halves, 128 bytes, whose units of 16 bytes are exchanged by the number of the row.
+//
+// NORMALISED: rows of the left operand go through a layer or RMS norm first, whose scale is part of the weights. Those who
+// multiply read a stage once more while its products are on their way, and take the row's mean and deviation into account
+// behind the last step (`Statistics`).
 constexpr int ROWS = @ROWS@, COLUMNS = @COLUMNS@, STAGES = @STAGES@, SHARE = @SHARE@;
 constexpr bool CACHED = @CACHED@;        // the image is read through the L1, where other taps find it
 constexpr bool POINTWISE = @POINTWISE@;  // rows of the left operand lie one after the other in memory
+constexpr bool NORMALISED = @NORMALISED@;  // by the deviation of rows
+constexpr bool CENTRED = @CENTRED@;        // rows are reduced by their mean before
 constexpr int GROUPS = 2, MULTIPLIERS = 128 * GROUPS, LOADERS = 128, THREADS = MULTIPLIERS + LOADERS;
 constexpr int DEPTH = 64, UNITS = DEPTH / 8;
 constexpr int M_EACH = ROWS / SHARE / 64, N_EACH = COLUMNS / 8;
@@ -31,7 +37,7 @@ static_assert(sizeof(Shared) == @SHARED@, "what the launch asks for");
 struct Layer {
   const half* x;
   const half* weights;
-  const half* biases;
+  const half* biases;  // NORMALISED: floats, scales of all filters, then sums of their weights, then biases
   const half* source;
   half* y;
   int height, width, channels;           // of the image
@@ -127,6 +133,15 @@ __device__ __forceinline__ void load_tiles(Shared& s, const Layer& layer) {
 
 // A thread's sums, of two columns in every eight, begin with the bias; those of filters that there are not with any.
 __device__ __forceinline__ void begin_sums(const Layer& layer, int column, float (&sums)[M_EACH][N_EACH][4]) {
+  if constexpr (NORMALISED) {
+#pragma unroll
+    for (int m = 0; m < M_EACH; ++m)
+#pragma unroll
+      for (int n = 0; n < N_EACH; ++n)
+#pragma unroll
+        for (int k = 0; k < 4; ++k) sums[m][n][k] = 0;
+    return;
+  }
   column += threadIdx.x % 4 * 2;
 #pragma unroll
   for (int n = 0; n < N_EACH; ++n) {
@@ -176,6 +191,95 @@ __device__ __forceinline__ void store_sums(const Layer& layer, int row, int colu
     }
 }
 
+// Mean and sum of squared differences from it of each row that a thread has sums of, over the elements that it has read:
+// two of the eight units of a step, the other threads of its quad have the rest. The mean so far is taken off before
+// elements are squared, so that rows far from zero keep their digits. Without CENTRED it stays zero.
+struct Statistics {
+  float mean[M_EACH][2], squares[M_EACH][2], elements;
+
+  __device__ __forceinline__ Statistics() : elements(0) {
+#pragma unroll
+    for (int m = 0; m < M_EACH; ++m) mean[m][0] = mean[m][1] = squares[m][0] = squares[m][1] = 0;
+  }
+
+  // Of a stage, from this group's rows on; `there` of its channels exist, a multiple of 8.
+  __device__ __forceinline__ void add_step(const half* rows, int there) {
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4, row = lane / 4;
+    rows += (warp * 16 + row) * DEPTH;
+#pragma unroll
+    for (int part = 0; part < 2; ++part) {
+      const int unit = lane % 4 + (part ^ row % 2) * 4;  // neighbouring rows' units lie in different banks
+      if (CENTRED && unit * 8 >= there) continue;         // zeros count only for the mean
+      const float before = elements, each = 1 / (before + 8);
+      elements += 8;
+#pragma unroll
+      for (int m = 0; m < M_EACH; ++m)
+#pragma unroll
+        for (int eight = 0; eight < 2; ++eight) {
+          float x[8];
+          load(x, rows + (m * 64 + eight * 8) * DEPTH + (unit ^ row) * 8);
+          add_unit(x, mean[m][eight], squares[m][eight], before == 0, each);
+        }
+    }
+  }
+
+  static __device__ __forceinline__ void add_unit(float (&x)[8], float& mean, float& squares, bool first, float each) {
+    if (CENTRED && first) mean = x[0];
+    float sum = 0, square = 0;
+#pragma unroll
+    for (int k = 0; k < 8; ++k) {
+      const float apart = CENTRED ? x[k] - mean : x[k];
+      sum += apart, square += apart * apart;
+    }
+    squares += square;
+    if (CENTRED) mean += sum * each, squares -= sum * sum * each;
+  }
+
+  // The same of all elements of the row, and one over the root of their mean square.
+  __device__ __forceinline__ void finish(int channels) {
+#pragma unroll
+    for (int lanes = 1; lanes < 4; lanes *= 2) {
+      const float others = __shfl_xor_sync(~0u, elements, lanes), share = others / fmaxf(elements + others, 1);
+#pragma unroll
+      for (int m = 0; m < M_EACH; ++m)
+#pragma unroll
+        for (int eight = 0; eight < 2; ++eight) {
+          squares[m][eight] += __shfl_xor_sync(~0u, squares[m][eight], lanes);
+          if (!CENTRED) continue;
+          const float apart = __shfl_xor_sync(~0u, mean[m][eight], lanes) - mean[m][eight];
+          squares[m][eight] += apart * apart * elements * share;
+          mean[m][eight] += apart * share;
+        }
+      elements += others;
+    }
+#pragma unroll
+    for (int m = 0; m < M_EACH; ++m)
+#pragma unroll
+      for (int eight = 0; eight < 2; ++eight) squares[m][eight] = rsqrtf(squares[m][eight] / channels + @EPSILON@);
+  }
+
+  // Sums of products as those of normalised rows: x W - mean (sums of W's columns), over the deviation; scale and bias.
+  __device__ __forceinline__ void normalise(const Layer& layer, int column, float (&sums)[M_EACH][N_EACH][4]) {
+    finish(layer.channels);
+    column += threadIdx.x % 4 * 2;
+#pragma unroll
+    for (int n = 0; n < N_EACH; ++n) {
+      const float* of_column = reinterpret_cast<const float*>(layer.biases) + min(column + n * 8, layer.filters - 2);
+      const float2 scale = *reinterpret_cast<const float2*>(of_column);
+      const float2 weights = *reinterpret_cast<const float2*>(of_column + layer.filters);
+      const float2 bias = *reinterpret_cast<const float2*>(of_column + 2 * layer.filters);
+#pragma unroll
+      for (int m = 0; m < M_EACH; ++m)
+#pragma unroll
+        for (int eight = 0; eight < 2; ++eight) {
+          float &x = sums[m][n][2 * eight], &y = sums[m][n][2 * eight + 1];
+          if (CENTRED) x -= mean[m][eight] * weights.x, y -= mean[m][eight] * weights.y;
+          x = x * (squares[m][eight] * scale.x) + bias.x, y = y * (squares[m][eight] * scale.y) + bias.y;
+        }
+    }
+  }
+};
+
 // One group of products is on its way while the next one is issued; the stage that it has read is handed back then.
 // Parities tell only neighbouring phases apart, so a group waits for stages when the other one has seen all of its own.
 __device__ __forceinline__ void multiply_tiles(Shared& s, const Layer& layer) {
@@ -189,6 +293,7 @@ __device__ __forceinline__ void multiply_tiles(Shared& s, const Layer& layer) {
     const int row_tile = tile / layer.column_tiles, column = (tile - row_tile * layer.column_tiles) * COLUMNS;
     float sums[M_EACH][N_EACH][4];
     begin_sums(layer, column, sums);
+    Statistics statistics;
     int read = -1;
     if (SHARE == 1) wait(s.turn + turn, parity), parity ^= 1;
 #pragma unroll 1
@@ -205,6 +310,10 @@ __device__ __forceinline__ void multiply_tiles(Shared& s, const Layer& layer) {
 #pragma unroll
         for (int m = 0; m < M_EACH; ++m) multiply_group(sums[m], left.moved(m * 64 * UNITS + k), right.moved(k));
       asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+      if constexpr (NORMALISED) {
+        statistics.add_step(s.a + stage.number * A_STAGE + part * M_EACH * 64 * DEPTH, layer.channels - step * DEPTH);
+        __syncwarp();  // one lane hands the stage back for all
+      }
       asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
 #pragma unroll
       for (int m = 0; m < M_EACH; ++m) hold(sums[m]);
@@ -217,6 +326,7 @@ __device__ __forceinline__ void multiply_tiles(Shared& s, const Layer& layer) {
 #pragma unroll
     for (int m = 0; m < M_EACH; ++m) hold(sums[m]);
     if (lane == 0) arrive(s.empty + read);
+    if constexpr (NORMALISED) statistics.normalise(layer, column, sums);
     store_sums(layer, row_tile * ROWS + part * M_EACH * 64 + warp % 4 * 16 + lane / 4, column, sums);
     if (SHARE == 1) stage.skip(layer.steps);  // what the other group reads
   }

@@ -6,7 +6,7 @@ layers of a group --layers_of--> FusedLayers --tiles--> a candidate per tile;  t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, Protocol, TypeVar
 
 from codegen.cutlass.kernel.family import KernelWork, Parameters
@@ -71,11 +71,13 @@ class FusedLayers(Protocol[Tile]):
 @dataclass(frozen=True, slots=True)
 class FusedFamily(Generic[Tile]):
     """A family of one template. `layers_of` is None for layers that it does not take together; at most `most_offered`
-    candidates are offered, the fastest first, or all in the order of their tiles."""
+    candidates are offered, the fastest first, or all in the order of their tiles. Until its kernels are measured, those
+    of the template `like` count, and what these leave to the CUDA cores at their full rate."""
 
     name: str
     layers_of: Callable[[KernelWork], FusedLayers[Tile] | None]
     most_offered: int | None = None
+    like: str = ""
 
     def offers(self, work: KernelWork) -> tuple[Kernel, ...]:
         layers = self.layers_of(work)
@@ -85,7 +87,7 @@ class FusedFamily(Generic[Tile]):
         return tuple(kernels[: self.most_offered])
 
     def _candidate(self, tile: Tile, costs: FusedCosts, chip: Chip) -> Kernel:
-        return Kernel(
+        kernel = Kernel(
             self.name,
             tile.parameters,
             costs.extents,
@@ -95,6 +97,8 @@ class FusedFamily(Generic[Tile]):
             costs.floors,
             costs.blocks,
         )
+        speed = with_speed(replace(kernel, template=self.like), chip).measured if self.like else None
+        return replace(kernel, measured=speed.counting(chip.lanes.name)) if speed else kernel
 
     def launches(
         self, work: KernelWork, parameters: Parameters, constants: Constants

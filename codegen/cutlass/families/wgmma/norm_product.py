@@ -1,0 +1,145 @@
+"""A norm of rows and the product of its result by constants as one kernel by wgmma: the norm's result is never stored.
+
+    LayerNorm(x; g, b) W + c  =  (x W' - mean(x) 1 W') / deviation(x) + (b W + c)    W' = g W, rounded
+    RMSNorm(x; g) W + c       =   x W' / root(x) + c
+
+Scales go into the weights, shifts into the bias, as the kernel is emitted. Its products are of x as it is stored, while
+the threads that multiply find mean and deviation of each row from the same tiles in shared memory. Every block does so
+for the rows of its tiles, which its floors count.
+
+It is as exact as a norm that is stored: with x - mean(x) in place of x the sums of W' make the products those of the
+rounded weights, so a weight's rounding meets a difference from the mean, as a stored norm's rounding does; each column
+of W' has a power of two of its own, below which nothing is lost; and what the sums' rounding is, for rows far from zero,
+a mean's rounding is too. Weights that are not finite have no such reason.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from codegen.cutlass.families.fused.chained_layers import stays_inside
+from codegen.cutlass.families.fused.fused_family import FusedCosts, FusedFamily
+from codegen.cutlass.families.wgmma.layer_tiles import WgmmaTile
+from codegen.cutlass.families.wgmma.wgmma_layer import (
+    RowNorm,
+    WgmmaLayer,
+    packed_filters,
+    wgmma_layer_of,
+)
+from codegen.cutlass.kernel.family import KernelWork
+from codegen.cutlass.kernel.floors import main_floor, stored_bytes
+from codegen.cutlass.kernel.launches import Data, Launch
+from partitioner.ir.graph import Constants, Graph, Op
+from partitioner.ir.layers import Layer
+
+Doubles = npt.NDArray[np.float64]
+
+CENTRED_OPERATIONS, OPERATIONS = 5, 3
+"""Operations of a thread with each element of a row that it reads: conversion, difference, sum, square, and the share
+of what follows eight of them; without a mean, conversion and square."""
+LEAST_EPSILON = 2.0**-126
+"""Smallest epsilon: rows of equal elements are divided by its root."""
+
+
+@dataclass(frozen=True, slots=True)
+class _NormProduct:
+    """The norm, and the layer that multiplies its result."""
+
+    work: KernelWork
+    norm: Op
+    layer: WgmmaLayer
+
+    @property
+    def _rows(self) -> RowNorm:
+        return RowNorm(self.norm.kind == "layer_norm", self.norm.number("epsilon"))
+
+    def tiles(self) -> tuple[WgmmaTile, ...]:
+        return self.layer.tiles()
+
+    def costs(self, tile: WgmmaTile) -> FusedCosts:
+        chip, shape = self.work.chip, self.layer.shape
+        operations = CENTRED_OPERATIONS if self._rows.centred else OPERATIONS
+        floors = (main_floor(chip, stored_bytes(self.work)), *tile.floors(shape, chip, operations))
+        return FusedCosts(floors, blocks=(tile.blocks(shape, chip),))
+
+    def launch(self, tile: WgmmaTile, constants: Constants) -> Launch:
+        graph, product = self.work.graph, self.layer.work.anchor
+        scale, shift = (_vector(graph, constants, self.norm, number) for number in (1, 2))
+        bias = _vector(graph, constants, product, 2)
+        folded = fold(self.layer.filters(constants)[:, 0], scale, shift, bias)
+        filters = packed_filters(folded.weights[:, None], tile.columns)
+        return self.layer.launch_on(
+            self.norm.inputs[0],
+            Data(f"{product.name} after {self.norm.name} by steps of {tile.name}", filters),
+            Data(f"{product.name} after {self.norm.name}, scales, sums, biases", folded.columns.tobytes()),
+            tile,
+            self._rows,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class FoldedWeights:
+    """`weights` [filters, channels] with a norm's scale in them, in fp16 and each filter divided by a power of two, and
+    `columns`, fp32 [3, filters]: these powers, the sums of the weights as they are, and biases."""
+
+    weights: npt.NDArray[np.float16]
+    columns: npt.NDArray[np.float32]
+
+
+def fold(
+    filters: npt.NDArray[np.generic], scale: Doubles | None, shift: Doubles | None, bias: Doubles | None
+) -> FoldedWeights:
+    """Filters [filters, channels] after a norm with this scale and shift [channels], with their own bias [filters]."""
+    given = filters.astype(np.float64)
+    scaled = given if scale is None else given * scale
+    _, exponents = np.frexp(np.abs(scaled).max(1))
+    weights = np.ldexp(scaled, -exponents[:, None]).astype(np.float16)
+    biases = np.zeros(len(given)) if bias is None else bias
+    if shift is not None:
+        biases = biases + given @ shift
+    powers = np.ldexp(1.0, exponents)
+    return FoldedWeights(weights, np.stack((powers, weights.sum(1, dtype=np.float64), biases)).astype(np.float32))
+
+
+def _vector(graph: Graph, constants: Constants, op: Op, position: int) -> Doubles | None:
+    """A constant operand; None where the operator has none there."""
+    if position >= len(op.inputs):
+        return None
+    given = constants[graph.by_name[op.inputs[position]].constant]
+    return np.asarray(given, np.float64).reshape(-1)
+
+
+def _norm_product_of(work: KernelWork) -> _NormProduct | None:
+    """The layers in the form that the template takes; None for others."""
+    if len(work.layers) != 2:
+        return None
+    first, second = work.layers
+    norm, product = first.anchor(work.graph), second.anchor(work.graph)
+    if len(first.ops) > 1 or not _of_rows(work, norm) or product.inputs[:1] != (first.output,):
+        return None
+    if not stays_inside(work.graph, first, product) or first.output in product.inputs[1:]:
+        return None
+    layer = _multiplied(work, second)
+    return _NormProduct(work, norm, layer) if layer else None
+
+
+def _of_rows(work: KernelWork, norm: Op) -> bool:
+    """Whether an operator is a norm along the last axis, with constants for all elements."""
+    if norm.kind not in ("layer_norm", "rms_norm") or norm.number("epsilon") < LEAST_EPSILON:
+        return False
+    shape = work.shape(norm.inputs[0])
+    vectors = [work.graph.by_name[name] for name in norm.inputs[1:]]
+    last = tuple(axis % len(shape) for axis in norm.ints("axes")) == (len(shape) - 1,)
+    return last and all(vector.constant and vector.shape[-1:] == shape[-1:] for vector in vectors)
+
+
+def _multiplied(work: KernelWork, layer: Layer) -> WgmmaLayer | None:
+    """The layer, if it multiplies rows as they lie in memory."""
+    found = wgmma_layer_of(KernelWork(work.graph, (layer,), work.chip))
+    return found if found and found.shape.taps == 1 and found.geometry.pointwise else None
+
+
+NORM_PRODUCT = FusedFamily("norm_product", _norm_product_of, like="wgmma_layer")
