@@ -47,10 +47,6 @@ class KernelSpeed:
     times: tuple[tuple[str, float], ...]
     error: float
 
-    def counting(self, floor: str) -> KernelSpeed:
-        """The same of kernels that have one floor more, which counts once."""
-        return self if floor in dict(self.times) else replace(self, times=(*self.times, (floor, 1.0)))
-
 
 @dataclass(frozen=True, slots=True)
 class Kernel:

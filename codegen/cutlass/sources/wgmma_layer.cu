@@ -11,8 +11,8 @@
 // Rows of a stage are 64 halves, 128 bytes, whose units of 16 bytes are exchanged by the number of the row.
 //
 // NORMALISED: rows of the left operand go through a layer or RMS norm first, whose scale is part of the weights. Those who
-// multiply read a stage once more while its products are on their way, and take the row's mean and deviation into account
-// behind the last step (`Statistics`).
+// multiply read a stage once more while its products are on their way, and behind the last step take the rows' means and
+// deviations into account (`Statistics`).
 constexpr int ROWS = @ROWS@, COLUMNS = @COLUMNS@, STAGES = @STAGES@, SHARE = @SHARE@;
 constexpr bool CACHED = @CACHED@;        // the image is read through the L1, where other taps find it
 constexpr bool POINTWISE = @POINTWISE@;  // rows of the left operand lie one after the other in memory
@@ -37,7 +37,7 @@ static_assert(sizeof(Shared) == @SHARED@, "what the launch asks for");
 struct Layer {
   const half* x;
   const half* weights;
-  const half* biases;  // NORMALISED: floats, scales of all filters, then sums of their weights, then biases
+  const half* biases;  // NORMALISED: floats, for each tile scales of its columns, sums of their weights, then biases
   const half* source;
   half* y;
   int height, width, channels;           // of the image
@@ -153,8 +153,109 @@ __device__ __forceinline__ void begin_sums(const Layer& layer, int column, float
   }
 }
 
+// Two neighbours, no earlier than between the stores before and after: compilers would fetch those of all columns first.
+__device__ __forceinline__ float2 load_pair(const float* from) {
+  float2 pair;
+  asm volatile("ld.global.v2.f32 {%0, %1}, [%2];"
+               : "=f"(pair.x), "=f"(pair.y)
+               : "l"(__cvta_generic_to_global(from))
+               : "memory");
+  return pair;
+}
+
+// Sums and sums of squares of the rows that a warp has sums of products of, by the tensor cores: of eight rows X a product
+// of X over ones by X, in whose upper half the diagonal has squares, and whose lower half has sums.
+struct Statistics {
+  float found[M_EACH][2][4] = {};
+  float mean[M_EACH][2], factor[M_EACH][2];  // of rows lane / 4 and eight further: one over the root of the variance
+
+  // Of a stage, from this warp's first row on. Channels that there are not are zeros.
+  __device__ __forceinline__ void add_step(const half* rows) {
+    const int lane = threadIdx.x % 32, unit = lane / 8 % 2;
+    rows += (lane / 16 * 8 + lane % 8) * DEPTH;
+#pragma unroll
+    for (int k = 0; k < UNITS; k += 2)
+#pragma unroll
+      for (int m = 0; m < M_EACH; ++m) {
+        uint32_t x[4];
+        load_matrices(x, rows + m * 64 * DEPTH + ((k + unit) ^ lane % 8) * 8);
+#pragma unroll
+        for (int eight = 0; eight < 2; ++eight) {
+          const uint32_t low = x[2 * eight], high = x[2 * eight + 1], ones = 0x3C003C00;
+          multiply_add(found[m][eight], {low, ones, high, ones}, {low, high});
+        }
+      }
+  }
+
+  // Of the rows from `row` on, which is lane / 4 of this warp's. A variance that is little of the mean's square is lost in
+  // a difference of squares: those are found by differences from the mean, from the rows in global memory.
+  __device__ __forceinline__ void finish(const Layer& layer, int row) {
+    const int lane = threadIdx.x % 32, holder = lane & ~3 | lane / 8;
+    const float each = 1.f / layer.channels;
+    bool far = false;
+#pragma unroll
+    for (int m = 0; m < M_EACH; ++m)
+#pragma unroll
+      for (int eight = 0; eight < 2; ++eight) {
+        const float(&own)[4] = found[m][eight];
+        const float square = __shfl_sync(~0u, lane & 4 ? own[1] : own[0], holder) * each;
+        mean[m][eight] = CENTRED ? __shfl_sync(~0u, lane & 4 ? own[3] : own[2], holder) * each : 0;
+        factor[m][eight] = square - mean[m][eight] * mean[m][eight];
+        far |= is_far(m, eight);
+      }
+    if (CENTRED && __any_sync(~0u, far)) {
+#pragma unroll
+      for (int m = 0; m < M_EACH; ++m)
+#pragma unroll
+        for (int eight = 0; eight < 2; ++eight) read_again(layer, min(row + m * 64 + eight * 8, layer.rows - 1), m, eight);
+    }
+#pragma unroll
+    for (int m = 0; m < M_EACH; ++m)
+#pragma unroll
+      for (int eight = 0; eight < 2; ++eight) factor[m][eight] = rsqrtf(factor[m][eight] + @EPSILON@);
+  }
+
+  __device__ __forceinline__ bool is_far(int m, int eight) const {
+    return mean[m][eight] * mean[m][eight] > @FAR@ * factor[m][eight];
+  }
+
+  __device__ __forceinline__ void read_again(const Layer& layer, int row, int m, int eight) {
+    const half* x = layer.x + size_t(row) * layer.channels;
+    float sum = 0, square = 0;
+#pragma unroll 1
+    for (int channel = threadIdx.x % 4 * 8; channel < layer.channels; channel += 32) {
+      float unit[8];
+      load(unit, x + channel);
+#pragma unroll
+      for (int k = 0; k < 8; ++k) {
+        const float apart = unit[k] - mean[m][eight];
+        sum += apart, square += apart * apart;
+      }
+    }
+#pragma unroll
+    for (int lanes = 1; lanes < 4; lanes *= 2)
+      sum += __shfl_xor_sync(~0u, sum, lanes), square += __shfl_xor_sync(~0u, square, lanes);
+    if (!is_far(m, eight)) return;
+    const float each = 1.f / layer.channels, off = sum * each;
+    mean[m][eight] += off, factor[m][eight] = fmaxf(square * each - off * off, 0);
+  }
+
+  // Sums of products of two columns as those of a normalised row: x W - mean (sums of W's columns), over the deviation;
+  // scale and bias.
+  __device__ __forceinline__ float2 normalised(const float* scales, int m, int eight, float2 sum) const {
+    const float2 scale = load_pair(scales), bias = load_pair(scales + 2 * COLUMNS);
+    if (CENTRED) {
+      const float2 weights = load_pair(scales + COLUMNS);
+      sum.x -= mean[m][eight] * weights.x, sum.y -= mean[m][eight] * weights.y;
+    }
+    return make_float2(sum.x * (factor[m][eight] * scale.x) + bias.x, sum.y * (factor[m][eight] * scale.y) + bias.y);
+  }
+};
+
 // Eight neighbouring filters of a row by each thread of a quad, 64 bytes by all four.
-__device__ __forceinline__ void store_sums(const Layer& layer, int row, int column, const float (&sums)[M_EACH][N_EACH][4]) {
+__device__ __forceinline__ void store_sums(const Layer& layer, int row, int column, const float (&sums)[M_EACH][N_EACH][4],
+                                           const Statistics& statistics) {
+  const float* scales = reinterpret_cast<const float*>(layer.biases) + 3 * column + threadIdx.x % 4 * 2;
   column += threadIdx.x % 4 * 8;
 #pragma unroll
   for (int m = 0; m < M_EACH; ++m)
@@ -178,7 +279,9 @@ __device__ __forceinline__ void store_sums(const Layer& layer, int row, int colu
         if (@SOURCE@) turn_quads(added[n]);
 #pragma unroll
         for (int k = 0; k < 4; ++k) {
-          float2 value = make_float2(before_sum(sums[m][n * 4 + k][2 * eight]), before_sum(sums[m][n * 4 + k][2 * eight + 1]));
+          float2 value = make_float2(sums[m][n * 4 + k][2 * eight], sums[m][n * 4 + k][2 * eight + 1]);
+          if constexpr (NORMALISED) value = statistics.normalised(scales + (n * 4 + k) * 8, m, eight, value);
+          value = make_float2(before_sum(value.x), before_sum(value.y));
           if (@SOURCE@) {
             const float2 more = __half22float2(reinterpret_cast<const half2&>(added[n][k]));
             value = make_float2(value.x + more.x, value.y + more.y);
@@ -190,95 +293,6 @@ __device__ __forceinline__ void store_sums(const Layer& layer, int row, int colu
       }
     }
 }
-
-// Mean and sum of squared differences from it of each row that a thread has sums of, over the elements that it has read:
-// two of the eight units of a step, the other threads of its quad have the rest. The mean so far is taken off before
-// elements are squared, so that rows far from zero keep their digits. Without CENTRED it stays zero.
-struct Statistics {
-  float mean[M_EACH][2], squares[M_EACH][2], elements;
-
-  __device__ __forceinline__ Statistics() : elements(0) {
-#pragma unroll
-    for (int m = 0; m < M_EACH; ++m) mean[m][0] = mean[m][1] = squares[m][0] = squares[m][1] = 0;
-  }
-
-  // Of a stage, from this group's rows on; `there` of its channels exist, a multiple of 8.
-  __device__ __forceinline__ void add_step(const half* rows, int there) {
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4, row = lane / 4;
-    rows += (warp * 16 + row) * DEPTH;
-#pragma unroll
-    for (int part = 0; part < 2; ++part) {
-      const int unit = lane % 4 + (part ^ row % 2) * 4;  // neighbouring rows' units lie in different banks
-      if (CENTRED && unit * 8 >= there) continue;         // zeros count only for the mean
-      const float before = elements, each = 1 / (before + 8);
-      elements += 8;
-#pragma unroll
-      for (int m = 0; m < M_EACH; ++m)
-#pragma unroll
-        for (int eight = 0; eight < 2; ++eight) {
-          float x[8];
-          load(x, rows + (m * 64 + eight * 8) * DEPTH + (unit ^ row) * 8);
-          add_unit(x, mean[m][eight], squares[m][eight], before == 0, each);
-        }
-    }
-  }
-
-  static __device__ __forceinline__ void add_unit(float (&x)[8], float& mean, float& squares, bool first, float each) {
-    if (CENTRED && first) mean = x[0];
-    float sum = 0, square = 0;
-#pragma unroll
-    for (int k = 0; k < 8; ++k) {
-      const float apart = CENTRED ? x[k] - mean : x[k];
-      sum += apart, square += apart * apart;
-    }
-    squares += square;
-    if (CENTRED) mean += sum * each, squares -= sum * sum * each;
-  }
-
-  // The same of all elements of the row, and one over the root of their mean square.
-  __device__ __forceinline__ void finish(int channels) {
-#pragma unroll
-    for (int lanes = 1; lanes < 4; lanes *= 2) {
-      const float others = __shfl_xor_sync(~0u, elements, lanes), share = others / fmaxf(elements + others, 1);
-#pragma unroll
-      for (int m = 0; m < M_EACH; ++m)
-#pragma unroll
-        for (int eight = 0; eight < 2; ++eight) {
-          squares[m][eight] += __shfl_xor_sync(~0u, squares[m][eight], lanes);
-          if (!CENTRED) continue;
-          const float apart = __shfl_xor_sync(~0u, mean[m][eight], lanes) - mean[m][eight];
-          squares[m][eight] += apart * apart * elements * share;
-          mean[m][eight] += apart * share;
-        }
-      elements += others;
-    }
-#pragma unroll
-    for (int m = 0; m < M_EACH; ++m)
-#pragma unroll
-      for (int eight = 0; eight < 2; ++eight) squares[m][eight] = rsqrtf(squares[m][eight] / channels + @EPSILON@);
-  }
-
-  // Sums of products as those of normalised rows: x W - mean (sums of W's columns), over the deviation; scale and bias.
-  __device__ __forceinline__ void normalise(const Layer& layer, int column, float (&sums)[M_EACH][N_EACH][4]) {
-    finish(layer.channels);
-    column += threadIdx.x % 4 * 2;
-#pragma unroll
-    for (int n = 0; n < N_EACH; ++n) {
-      const float* of_column = reinterpret_cast<const float*>(layer.biases) + min(column + n * 8, layer.filters - 2);
-      const float2 scale = *reinterpret_cast<const float2*>(of_column);
-      const float2 weights = *reinterpret_cast<const float2*>(of_column + layer.filters);
-      const float2 bias = *reinterpret_cast<const float2*>(of_column + 2 * layer.filters);
-#pragma unroll
-      for (int m = 0; m < M_EACH; ++m)
-#pragma unroll
-        for (int eight = 0; eight < 2; ++eight) {
-          float &x = sums[m][n][2 * eight], &y = sums[m][n][2 * eight + 1];
-          if (CENTRED) x -= mean[m][eight] * weights.x, y -= mean[m][eight] * weights.y;
-          x = x * (squares[m][eight] * scale.x) + bias.x, y = y * (squares[m][eight] * scale.y) + bias.y;
-        }
-    }
-  }
-};
 
 // One group of products is on its way while the next one is issued; the stage that it has read is handed back then.
 // Parities tell only neighbouring phases apart, so a group waits for stages when the other one has seen all of its own.
@@ -311,7 +325,7 @@ __device__ __forceinline__ void multiply_tiles(Shared& s, const Layer& layer) {
         for (int m = 0; m < M_EACH; ++m) multiply_group(sums[m], left.moved(m * 64 * UNITS + k), right.moved(k));
       asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
       if constexpr (NORMALISED) {
-        statistics.add_step(s.a + stage.number * A_STAGE + part * M_EACH * 64 * DEPTH, layer.channels - step * DEPTH);
+        statistics.add_step(s.a + stage.number * A_STAGE + (part * M_EACH * 64 + warp % 4 * 16) * DEPTH);
         __syncwarp();  // one lane hands the stage back for all
       }
       asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
@@ -326,8 +340,9 @@ __device__ __forceinline__ void multiply_tiles(Shared& s, const Layer& layer) {
 #pragma unroll
     for (int m = 0; m < M_EACH; ++m) hold(sums[m]);
     if (lane == 0) arrive(s.empty + read);
-    if constexpr (NORMALISED) statistics.normalise(layer, column, sums);
-    store_sums(layer, row_tile * ROWS + part * M_EACH * 64 + warp % 4 * 16 + lane / 4, column, sums);
+    const int row = row_tile * ROWS + part * M_EACH * 64 + warp % 4 * 16 + lane / 4;
+    if constexpr (NORMALISED) statistics.finish(layer, row);
+    store_sums(layer, row, column, sums, statistics);
     if (SHARE == 1) stage.skip(layer.steps);  // what the other group reads
   }
 }

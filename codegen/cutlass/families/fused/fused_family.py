@@ -71,8 +71,8 @@ class FusedLayers(Protocol[Tile]):
 @dataclass(frozen=True, slots=True)
 class FusedFamily(Generic[Tile]):
     """A family of one template. `layers_of` is None for layers that it does not take together; at most `most_offered`
-    candidates are offered, the fastest first, or all in the order of their tiles. Until its kernels are measured, those
-    of the template `like` count, and what these leave to the CUDA cores at their full rate."""
+    candidates are offered, the fastest first, or all in the order of their tiles. Until its kernels are measured, rates
+    of the template `like` count."""
 
     name: str
     layers_of: Callable[[KernelWork], FusedLayers[Tile] | None]
@@ -97,8 +97,9 @@ class FusedFamily(Generic[Tile]):
             costs.floors,
             costs.blocks,
         )
-        speed = with_speed(replace(kernel, template=self.like), chip).measured if self.like else None
-        return replace(kernel, measured=speed.counting(chip.lanes.name)) if speed else kernel
+        if not self.like:
+            return kernel
+        return replace(kernel, measured=with_speed(replace(kernel, template=self.like), chip).measured)
 
     def launches(
         self, work: KernelWork, parameters: Parameters, constants: Constants

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from codegen.cutlass.families.fused.occupancy import REGISTERS_STEP, RESERVED_BYTES, thread_registers
-from codegen.cutlass.kernel.floors import arithmetic_floor, cache_floor, lanes_floor, shared_floor
+from codegen.cutlass.kernel.floors import arithmetic_floor, cache_floor, shared_floor
 from hw_models.chip import Chip
 from partitioner.ir.kernels import KernelFloor
 
@@ -21,6 +21,8 @@ GROUPS = 2
 GROUP_THREADS = 128
 GROUP_ROWS = 64
 BARRIER_BYTES = 8
+STATISTICS_COLUMNS = 16
+"""Products of an element for its row's sum and sum of squares: eight rows in the place of sixteen, times each other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,23 +117,23 @@ class WgmmaTile:
         down, across = self.tiles(shape)
         return min(down * across, self.sharers * chip.cores_per_cluster)
 
-    def floors(self, shape: LayerShape, chip: Chip, row_operations: int = 0) -> tuple[KernelFloor, ...]:
+    def floors(self, shape: LayerShape, chip: Chip, normalised: bool = False) -> tuple[KernelFloor, ...]:
         """Floors of the tensor cores, shared memory and the L2, with whole tiles and whole waves of them. What the L1
-        gives comes out of the same memory. Multiplying threads that do `row_operations` with each element of the image
-        read it once more, and have a floor of the CUDA cores too."""
+        gives comes out of the same memory. Statistics of rows that are `normalised` are products by `mma`, for which
+        the image is read once more."""
         down, across = self.tiles(shape)
         steps = shape.steps
         macs = self.rows * self.columns * DEPTH * steps
         operands = ROW_BYTES * steps * self.rows // GROUP_ROWS * (GROUP_ROWS + self.columns)
-        found = ROW_BYTES * steps * self.rows * (self.cached + bool(row_operations))
+        found = ROW_BYTES * steps * self.rows * (self.cached + normalised)
         pixels = down * shape.pixels(self.rows) if self.cached else shape.taps * shape.rows
         weights = DEPTH * steps * across * self.columns
-        operations = row_operations * self.rows * DEPTH * steps
-        warps, threads = operations // chip.simt.warp_threads, operations // (self.share * GROUP_THREADS)
-        lanes = (lanes_floor(chip, warps, threads, down * across),) if row_operations else ()
+        rate = chip.tensor.macs_per_cycle("wgmma", "float16")
+        if normalised:
+            slower = rate / chip.tensor.macs_per_cycle("mma", "float16")
+            macs += round(slower * self.rows * STATISTICS_COLUMNS * DEPTH * steps)
         return (
-            *lanes,
-            arithmetic_floor(chip, "tensor", macs, (down, across), chip.tensor.macs_per_cycle("wgmma", "float16")),
+            arithmetic_floor(chip, "tensor", macs, (down, across), rate),
             shared_floor(chip, operands + found + steps * self.stage_bytes, down * across),
             cache_floor(chip, 2 * (across * pixels * shape.channels + down * weights)),
         )

@@ -37,9 +37,6 @@ from partitioner.ir.layers import Layer
 
 Doubles = npt.NDArray[np.float64]
 
-CENTRED_OPERATIONS, OPERATIONS = 5, 3
-"""Operations of a thread with each element of a row that it reads: conversion, difference, sum, square, and the share
-of what follows eight of them; without a mean, conversion and square."""
 LEAST_EPSILON = 2.0**-126
 """Smallest epsilon: rows of equal elements are divided by its root."""
 
@@ -61,8 +58,7 @@ class _NormProduct:
 
     def costs(self, tile: WgmmaTile) -> FusedCosts:
         chip, shape = self.work.chip, self.layer.shape
-        operations = CENTRED_OPERATIONS if self._rows.centred else OPERATIONS
-        floors = (main_floor(chip, stored_bytes(self.work)), *tile.floors(shape, chip, operations))
+        floors = (main_floor(chip, stored_bytes(self.work)), *tile.floors(shape, chip, normalised=True))
         return FusedCosts(floors, blocks=(tile.blocks(shape, chip),))
 
     def launch(self, tile: WgmmaTile, constants: Constants) -> Launch:
@@ -74,7 +70,7 @@ class _NormProduct:
         return self.layer.launch_on(
             self.norm.inputs[0],
             Data(f"{product.name} after {self.norm.name} by steps of {tile.name}", filters),
-            Data(f"{product.name} after {self.norm.name}, scales, sums, biases", folded.columns.tobytes()),
+            Data(f"{product.name} after {self.norm.name}, numbers by {tile.columns}", folded.by_tiles(tile.columns)),
             tile,
             self._rows,
         )
@@ -87,6 +83,12 @@ class FoldedWeights:
 
     weights: npt.NDArray[np.float16]
     columns: npt.NDArray[np.float32]
+
+    def by_tiles(self, columns: int) -> bytes:
+        """`columns` as the kernel reads them, [tiles, 3, columns]; filters that there are not are zeros."""
+        count = self.columns.shape[1]
+        padded = np.pad(self.columns, ((0, 0), (0, -count % columns)))
+        return padded.reshape(3, -1, columns).transpose(1, 0, 2).tobytes()
 
 
 def fold(

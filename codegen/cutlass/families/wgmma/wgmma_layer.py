@@ -33,6 +33,8 @@ MOST_TAPS = 15
 """Largest number of taps along an axis: those inside the image are kept in 16 bits, of which one stays free."""
 MOST_ELEMENTS = 1 << 31
 """Elements of an image, whose bytes are counted in 32 bits."""
+FAR = 4.0
+"""Largest square of a row's mean, in variances, at which the variance is a difference of both."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +87,8 @@ class WgmmaLayer:
     def launch_on(
         self, x: str, filters: Data, biases: Place, tile: WgmmaTile, norm: RowNorm | None = None
     ) -> Launch:
-        """The launch on the value x, after a norm of its rows if there is one: then `biases` are floats, [3, filters]:
-        scales of the filters, sums of their weights, biases."""
+        """The launch on the value x, after a norm of its rows if there is one: then `biases` are fp32, [tiles, 3, columns]:
+        scales of filters, sums of their weights, biases."""
         work, shape, at = self.work, self.shape, self.geometry
         source = epilogue_of(work.graph, work.layer).source
         arguments = (
@@ -132,6 +134,7 @@ class WgmmaLayer:
             NORMALISED=norm is not None,
             CENTRED=norm is not None and norm.centred,
             EPSILON=literal(norm.epsilon if norm else 0.0),
+            FAR=literal(FAR),
             LOADER_REGISTERS=tile.loader_registers,
             MULTIPLIER_REGISTERS=tile.multiplier_registers(self.work.chip),
             OPERATORS=device_functions(before_sum=epilogue.before, after_sum=epilogue.after),
