@@ -72,7 +72,7 @@ class FusedLayers(Protocol[Tile]):
 class FusedFamily(Generic[Tile]):
     """A family of one template. `layers_of` is None for layers that it does not take together; at most `most_offered`
     candidates are offered, the fastest first, or all in the order of their tiles. Until its kernels are measured, rates
-    of the template `like` count."""
+    of the template `like` count, and the error of all that were measured of it."""
 
     name: str
     layers_of: Callable[[KernelWork], FusedLayers[Tile] | None]
@@ -97,9 +97,7 @@ class FusedFamily(Generic[Tile]):
             costs.floors,
             costs.blocks,
         )
-        if not self.like:
-            return kernel
-        return replace(kernel, measured=with_speed(replace(kernel, template=self.like), chip).measured)
+        return _rated_like(kernel, self.like, chip) if self.like else kernel
 
     def launches(
         self, work: KernelWork, parameters: Parameters, constants: Constants
@@ -112,3 +110,9 @@ class FusedFamily(Generic[Tile]):
             needs, has = "the parameters that it was offered with", str(dict(parameters))
             raise TargetError(f"kernel {self.name}", needs=needs, has=has)
         return (layers.launch(tile, constants),)
+
+
+def _rated_like(kernel: Kernel, template: str, chip: Chip) -> Kernel:
+    other = replace(kernel, template=template)
+    speed, whole = (with_speed(each, chip).measured for each in (other, replace(other, parameters=())))
+    return replace(kernel, measured=replace(speed, error=max(speed.error, whole.error)) if speed and whole else speed)
