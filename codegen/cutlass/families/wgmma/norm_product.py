@@ -7,10 +7,9 @@ Scales go into the weights, shifts into the bias, as the kernel is emitted. Its 
 the threads that multiply find mean and deviation of each row from the same tiles in shared memory. Every block does so
 for the rows of its tiles, which its floors count.
 
-It is as exact as a norm that is stored: with x - mean(x) in place of x the sums of W' make the products those of the
-rounded weights, so a weight's rounding meets a difference from the mean, as a stored norm's rounding does; each column
-of W' has a power of two of its own, below which nothing is lost; and what the sums' rounding is, for rows far from zero,
-a mean's rounding is too. Weights that are not finite have no such reason.
+It is as exact as a norm that is stored. The sums of W' as it is rounded take off the mean exactly, so a weight's error
+counts by x - mean(x), as that of a stored norm does. Each column of W' has a power of two of its own, so that no weight
+that counts is below fp16. The rounding of sums of rows far from zero is that which a mean of them has, too.
 """
 
 from __future__ import annotations
@@ -32,6 +31,7 @@ from codegen.cutlass.families.wgmma.wgmma_layer import (
 from codegen.cutlass.kernel.family import KernelWork
 from codegen.cutlass.kernel.floors import main_floor, stored_bytes
 from codegen.cutlass.kernel.launches import Data, Launch
+from hw_models.errors import TargetError
 from partitioner.ir.graph import Constants, Graph, Op
 from partitioner.ir.layers import Layer
 
@@ -66,6 +66,9 @@ class _NormProduct:
         scale, shift = (_vector(graph, constants, self.norm, number) for number in (1, 2))
         bias = _vector(graph, constants, product, 2)
         folded = fold(self.layer.filters(constants)[:, 0], scale, shift, bias)
+        if not folded.finite:
+            needs, has = f"finite constants, also of {product.name}, to be multiplied", "infinities or NaN"
+            raise TargetError(f"operator {self.norm.name}", needs=needs, has=has, change="compile at level O0")
         filters = packed_filters(folded.weights[:, None], tile.columns)
         return self.layer.launch_on(
             self.norm.inputs[0],
@@ -84,6 +87,10 @@ class FoldedWeights:
     weights: npt.NDArray[np.float16]
     columns: npt.NDArray[np.float32]
 
+    @property
+    def finite(self) -> bool:
+        return bool(np.isfinite(self.columns).all() and np.isfinite(self.weights).all())
+
     def by_tiles(self, columns: int) -> bytes:
         """`columns` as the kernel reads them, [tiles, 3, columns]; filters that there are not are zeros."""
         count = self.columns.shape[1]
@@ -96,14 +103,16 @@ def fold(
 ) -> FoldedWeights:
     """Filters [filters, channels] after a norm with this scale and shift [channels], with their own bias [filters]."""
     given = filters.astype(np.float64)
-    scaled = given if scale is None else given * scale
+    with np.errstate(invalid="ignore"):
+        scaled = given if scale is None else given * scale
     _, exponents = np.frexp(np.abs(scaled).max(1))
-    weights = np.ldexp(scaled, -exponents[:, None]).astype(np.float16)
-    biases = np.zeros(len(given)) if bias is None else bias
-    if shift is not None:
-        biases = biases + given @ shift
     powers = np.ldexp(1.0, exponents)
-    return FoldedWeights(weights, np.stack((powers, weights.sum(1, dtype=np.float64), biases)).astype(np.float32))
+    biases = np.zeros(len(given)) if bias is None else bias
+    with np.errstate(invalid="ignore"):
+        weights = (scaled / powers[:, None]).astype(np.float16)
+        sums = weights.sum(1, dtype=np.float64)
+        biases = biases if shift is None else biases + given @ shift
+    return FoldedWeights(weights, np.stack((powers, sums, biases)).astype(np.float32))
 
 
 def _vector(graph: Graph, constants: Constants, op: Op, position: int) -> Doubles | None:

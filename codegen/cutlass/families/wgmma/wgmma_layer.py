@@ -84,11 +84,9 @@ class WgmmaLayer:
         filters = Data(f"{weights} by steps of {tile.name}", packed_filters(self.filters(constants), tile.columns))
         return self.launch_on(x, filters, self._bias(), tile)
 
-    def launch_on(
-        self, x: str, filters: Data, biases: Place, tile: WgmmaTile, norm: RowNorm | None = None
-    ) -> Launch:
-        """The launch on the value x, after a norm of its rows if there is one: then `biases` are fp32, [tiles, 3, columns]:
-        scales of filters, sums of their weights, biases."""
+    def launch_on(self, x: str, filters: Data, biases: Place, tile: WgmmaTile, norm: RowNorm | None = None) -> Launch:
+        """The launch on the value x, after a norm of its rows if there is one: then `biases` are fp32, for each tile
+        [3, columns]: scales of the filters, sums of their weights, biases."""
         work, shape, at = self.work, self.shape, self.geometry
         source = epilogue_of(work.graph, work.layer).source
         arguments = (
