@@ -20,10 +20,12 @@ __all__ = [
     "SMALL_ATTENTIONS",
     "SMALL_BLOCKS",
     "SMALL_LAYERS",
+    "SMALL_NORMS",
     "STUDIED_BLOCKS",
     "Attention",
     "Block",
     "Conv",
+    "Normed",
     "Products",
     "block_model",
 ]
@@ -55,6 +57,16 @@ class Block:
 @dataclass(frozen=True)
 class Products:
     """width -> hidden, Relu, -> width, for `rows` rows of each item."""
+
+    name: str
+    rows: int
+    width: int
+    hidden: int
+
+
+@dataclass(frozen=True)
+class Normed:
+    """A layer norm of `rows` rows of each item, and its product, width -> hidden, Relu."""
 
     name: str
     rows: int
@@ -135,16 +147,21 @@ SMALL_LAYERS = (
 )
 """Single layers for the executor: ragged tiles, channels that are no whole steps, more steps than stages."""
 
+SMALL_NORMS = (Normed("small_norm", 90, 136, 136),)
+"""As single layers, after a norm."""
+
 BLOCKS: Mapping[str, Block | Products] = MappingProxyType(
     {block.name: block for block in (*STUDIED_BLOCKS, *SMALL_BLOCKS)}
 )
 """By name."""
 
 
-def block_model(block: Block | Products | Attention) -> onnx.ModelProto:
+def block_model(block: Block | Products | Attention | Normed) -> onnx.ModelProto:
     """Its batch is open."""
     if isinstance(block, Attention):
         return _attention(block)
+    if isinstance(block, Normed):
+        return _normed(block)
     return _convolutions(block) if isinstance(block, Block) else _products(block)
 
 
@@ -178,6 +195,14 @@ def _products(block: Products) -> onnx.ModelProto:
     y = net.product(net.add("Relu", [wide], "wide.end"), block.hidden, block.width, "narrow")
     shape: Shape = ["n", block.rows, block.width]
     return net.model(block.name, ("x", shape), (y, shape))
+
+
+def _normed(block: Normed) -> onnx.ModelProto:
+    net = OnnxLayers()
+    scale, shift = (net.constant(name, block.width) for name in ("scale", "shift"))
+    y = net.product(net.add("LayerNormalization", ["x", scale, shift], "norm"), block.width, block.hidden, "wide")
+    shapes: list[Shape] = [["n", block.rows, width] for width in (block.width, block.hidden)]
+    return net.model(block.name, ("x", shapes[0]), (net.add("Relu", [y], "wide.end"), shapes[1]))
 
 
 def _attention(block: Attention) -> onnx.ModelProto:
