@@ -38,7 +38,7 @@ FAR = 4.0
 
 
 @dataclass(frozen=True, slots=True)
-class Geometry:
+class _Geometry:
     """Pixels of the image and of one image's result, and of the window its taps, strides, dilations and pads."""
 
     image: tuple[int, int]
@@ -68,7 +68,7 @@ class WgmmaLayer:
 
     work: KernelWork
     shape: LayerShape
-    geometry: Geometry
+    geometry: _Geometry
 
     def tiles(self) -> tuple[WgmmaTile, ...]:
         return layer_tiles(self.shape, self.work.chip)
@@ -174,7 +174,7 @@ def _convolution(work: KernelWork) -> WgmmaLayer | None:
         return None
     taps, strides, dilations = ((v[0], v[1]) for v in (op.ints(k) for k in ("kernel", "strides", "dilations")))
     pads = op.ints("pads")
-    geometry = Geometry((image[1], image[2]), (result[1], result[2]), taps, strides, dilations, (pads[0], pads[1]))
+    geometry = _Geometry((image[1], image[2]), (result[1], result[2]), taps, strides, dilations, (pads[0], pads[1]))
     halo = dilations[0] * (taps[0] - 1) * image[2] + dilations[1] * (taps[1] - 1)
     shape = LayerShape(prod(result[:3]), prod(taps), image[3], result[3], prod(strides), halo)
     return WgmmaLayer(work, shape, geometry)
@@ -185,7 +185,7 @@ def _product(work: KernelWork) -> WgmmaLayer | None:
     if product.batch or product.constant_a or not product.constant_b:
         return None
     row = (1, product.rows)
-    return WgmmaLayer(work, LayerShape(product.rows, 1, product.depth, product.columns), Geometry(row, row))
+    return WgmmaLayer(work, LayerShape(product.rows, 1, product.depth, product.columns), _Geometry(row, row))
 
 
 WGMMA_LAYER = FusedFamily("wgmma_layer", wgmma_layer_of)
