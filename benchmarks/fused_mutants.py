@@ -145,6 +145,9 @@ EQUIVALENT: Final[dict[str, str]] = {
 """Why changes of a kind may compute the same."""
 
 
+Small = Block | Products | Attention | Normed
+
+
 def cases(word: str = "") -> Iterator[Studied]:
     """Of each block and template the first candidate, on the first chip for which there is one, where the name has the
     word."""
@@ -165,7 +168,7 @@ def cases(word: str = "") -> Iterator[Studied]:
                         yield _studied(name, block, chip, target, offer)
 
 
-def _offers(block: Block | Products | Attention | Normed, context: KernelContext) -> Iterator[Offer]:
+def _offers(block: Small, context: KernelContext) -> Iterator[Offer]:
     """Attention is one layer, and so are those by wgmma; all other blocks are kernels of several."""
     if not isinstance(block, Attention) and block not in SMALL_LAYERS:
         for offer in fused_offers(context):
@@ -188,7 +191,7 @@ def _by_floors(name: str, cores: int | None = None) -> Chip:
     return chip.model_copy(update={"simt": simt, "cores_per_cluster": cores or chip.cores_per_cluster})
 
 
-def _model(block: Block | Products | Attention | Normed, chip: Chip, target: GroupTarget) -> Model:
+def _model(block: Small, chip: Chip, target: GroupTarget) -> Model:
     return load_model(block_model(block), {}, BATCH, judge_of(chip, target))
 
 
@@ -205,7 +208,7 @@ class Studied:
         return all(run.left(parse(text))[0].tobytes() == bits for run, bits in zip(self.runs, self.right, strict=True))
 
 
-def _studied(name: str, block: Block | Products | Attention | Normed, chip: Chip, target: GroupTarget, offer: Offer) -> Studied:
+def _studied(name: str, block: Small, chip: Chip, target: GroupTarget, offer: Offer) -> Studied:
     """On two maps where the same source is offered for both: tiles of some templates follow the extent."""
     runs, text = list[_Launched](), ""
     for each in (block, _farther(block)):
@@ -236,7 +239,7 @@ def _studied(name: str, block: Block | Products | Attention | Normed, chip: Chip
     return Studied(Case(name, kernel, text, error, NAMES, PLACES), right, tuple(runs))
 
 
-def _farther(block: Block | Products | Attention | Normed) -> Block | Products | Attention | Normed:
+def _farther(block: Small) -> Small:
     if isinstance(block, Products | Normed):
         return replace(block, rows=block.rows + FARTHER)
     if isinstance(block, Attention):
