@@ -214,7 +214,8 @@ def test_the_plan_says_what_both_ways_take(tmp_path: Path) -> None:
     model = normed_product("LayerNormalization", 197, 768, 3072)
     plan = plan_model(save(model, tmp_path / "net.onnx"), "h200", CompileOptions(O3())).plan
     (said,) = [each for each in plan.decisions if each.verdict.startswith("one kernel with")]
-    assert "norm_product" in said.reason
+    assert said.reason.startswith("norm_product(")
+    assert "expected by rates of wgmma_layer" in said.reason
     assert "separately they take" in said.reason
 
 
