@@ -15,6 +15,7 @@ that counts is below fp16. The rounding of sums of rows far from zero is that wh
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 import numpy.typing as npt
@@ -144,13 +145,16 @@ def _of_rows(work: KernelWork, norm: Op) -> bool:
     shape = work.shape(norm.inputs[0])
     vectors = [work.graph.by_name[name] for name in norm.inputs[1:]]
     last = tuple(axis % len(shape) for axis in norm.ints("axes")) == (len(shape) - 1,)
-    return last and all(vector.constant and vector.shape[-1:] == shape[-1:] for vector in vectors)
+    return last and all(vector.constant and prod(vector.shape) == shape[-1] for vector in vectors)
 
 
 def _multiplied(work: KernelWork, layer: Layer) -> WgmmaLayer | None:
-    """The layer, if it multiplies rows as they lie in memory."""
+    """The layer, if it multiplies rows as they lie in memory by constants, and adds constants."""
     found = wgmma_layer_of(KernelWork(work.graph, (layer,), work.chip))
-    return found if found and found.shape.taps == 1 and found.geometry.pointwise else None
+    if found is None or found.shape.taps > 1 or not found.geometry.pointwise:
+        return None
+    biases = found.work.anchor.inputs[2:]
+    return found if all(work.graph.by_name[name].constant for name in biases) else None
 
 
 NORM_PRODUCT = FusedFamily("norm_product", _norm_product_of, like="wgmma_layer")

@@ -177,7 +177,8 @@ def no_epsilon(b: ModelBuilder) -> str:
 
 
 @pytest.mark.parametrize(
-    "build", [two_readers, whole_planes, computed_scale, activated, of_values, odd_depth, no_epsilon]
+    "build",
+    [two_readers, whole_planes, computed_scale, activated, of_values, odd_depth, no_epsilon],
 )
 def test_what_the_template_does_not_take(build: Callable[[ModelBuilder], str], tmp_path: Path) -> None:
     b = ModelBuilder(opset=23)
