@@ -51,11 +51,12 @@ Tile = TypeVar("Tile", bound=FusedTile)
 @dataclass(frozen=True, slots=True)
 class FusedCosts:
     """Least times of a kernel, and its grid: `extents` of the result that a block computes, or the number of `blocks`
-    where a block's part is not a box."""
+    where a block's part is not a box. It is started `launches` times."""
 
     floors: tuple[KernelFloor, ...]
     extents: tuple[int, ...] = ()
     blocks: tuple[int, ...] = ()
+    launches: int = 1
 
 
 class FusedLayers(Protocol[Tile]):
@@ -65,7 +66,7 @@ class FusedLayers(Protocol[Tile]):
         """Tiles that a block of the chip can hold."""
 
     def costs(self, tile: Tile) -> FusedCosts: ...
-    def launch(self, tile: Tile, constants: Constants) -> Launch | ComputedLaunch: ...
+    def launch(self, tile: Tile, constants: Constants) -> Launch | ComputedLaunch | tuple[Launch, ...]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +93,7 @@ class FusedFamily(Generic[Tile]):
             tile.parameters,
             costs.extents,
             (("shared_bytes", tile.shared_bytes), ("threads", tile.threads), ("registers", tile.registers(chip))),
-            1,
+            costs.launches,
             launch_seconds(chip),
             costs.floors,
             costs.blocks,
@@ -102,14 +103,15 @@ class FusedFamily(Generic[Tile]):
     def launches(
         self, work: KernelWork, parameters: Parameters, constants: Constants
     ) -> tuple[Launch | ComputedLaunch, ...]:
-        """The only launch. Raises TargetError for parameters that are never offered."""
+        """The launches, of most templates only one. Raises TargetError for parameters that are never offered."""
         layers = self.layers_of(work)
         tiles = layers.tiles() if layers else ()
         tile = next((tile for tile in tiles if dict(tile.parameters) == dict(parameters)), None)
         if layers is None or tile is None:
             needs, has = "the parameters that it was offered with", str(dict(parameters))
             raise TargetError(f"kernel {self.name}", needs=needs, has=has)
-        return (layers.launch(tile, constants),)
+        made = layers.launch(tile, constants)
+        return made if isinstance(made, tuple) else (made,)
 
 
 def _rated_like(kernel: Kernel, template: str, chip: Chip) -> Kernel:

@@ -5,7 +5,7 @@
 
 Scales go into the weights, shifts into the bias, as the kernel is emitted. Its products are of x as it is stored, while
 the threads that multiply find mean and deviation of each row from the same tiles in shared memory. Every block does so
-for the rows of its tiles, which its floors count.
+for the rows of its tiles, which its floors count. Several products of one norm are launches one after the other.
 
 It is as exact as a norm that is stored. The sums of W' as it is rounded take off the mean exactly, so a weight's error
 counts by x - mean(x), as that of a stored norm does. Each column of W' has a power of two of its own, so that no weight
@@ -20,7 +20,6 @@ from math import prod
 import numpy as np
 import numpy.typing as npt
 
-from codegen.cutlass.families.fused.chained_layers import stays_inside
 from codegen.cutlass.families.fused.fused_family import FusedCosts, FusedFamily
 from codegen.cutlass.families.wgmma.layer_tiles import WgmmaTile
 from codegen.cutlass.families.wgmma.wgmma_layer import (
@@ -34,50 +33,65 @@ from codegen.cutlass.kernel.floors import main_floor, stored_bytes
 from codegen.cutlass.kernel.launches import Data, Launch
 from hw_models.errors import TargetError
 from partitioner.ir.graph import Constants, Graph, Op
+from partitioner.ir.kernels import KernelFloor
 from partitioner.ir.layers import Layer
 
 Doubles = npt.NDArray[np.float64]
 
+MOST_PRODUCTS = 3
+"""Largest number of products of one norm."""
 LEAST_EPSILON = 2.0**-126
 """Smallest epsilon: rows of equal elements are divided by its root."""
 
 
 @dataclass(frozen=True, slots=True)
 class _NormProduct:
-    """The norm, and the layer that multiplies its result."""
+    """The norm, and the layers that multiply its result, each by a launch of its own."""
 
     work: KernelWork
     norm: Op
-    layer: WgmmaLayer
+    layers: tuple[WgmmaLayer, ...]
 
     @property
     def _rows(self) -> RowNorm:
         return RowNorm(self.norm.kind == "layer_norm", self.norm.number("epsilon"))
 
     def tiles(self) -> tuple[WgmmaTile, ...]:
-        return self.layer.tiles()
+        return max(self.layers, key=lambda layer: layer.shape.filters).tiles()
 
     def costs(self, tile: WgmmaTile) -> FusedCosts:
-        chip, shape = self.work.chip, self.layer.shape
-        floors = (main_floor(chip, stored_bytes(self.work)), *tile.floors(shape, chip, normalised=True))
-        return FusedCosts(floors, blocks=(tile.blocks(shape, chip),))
+        chip, shapes = self.work.chip, [layer.shape for layer in self.layers]
+        each = [tile.floors(shape, chip, normalised=True) for shape in shapes]
+        floors = (main_floor(chip, stored_bytes(self.work)), *map(_together, zip(*each, strict=True)))
+        return FusedCosts(floors, (), (max(tile.blocks(shape, chip) for shape in shapes),), len(shapes))
 
-    def launch(self, tile: WgmmaTile, constants: Constants) -> Launch:
-        graph, product = self.work.graph, self.layer.work.anchor
+    def launch(self, tile: WgmmaTile, constants: Constants) -> tuple[Launch, ...]:
+        return tuple(self._launch_of(layer, tile, constants) for layer in self.layers)
+
+    def _launch_of(self, layer: WgmmaLayer, tile: WgmmaTile, constants: Constants) -> Launch:
+        graph, product = self.work.graph, layer.work.anchor
         scale, shift = (_vector(graph, constants, self.norm, number) for number in (1, 2))
         bias = _vector(graph, constants, product, 2)
-        folded = fold(self.layer.filters(constants)[:, 0], scale, shift, bias)
+        folded = fold(layer.filters(constants)[:, 0], scale, shift, bias)
         if not folded.finite:
             needs, has = f"finite constants, also of {product.name}, to be multiplied", "infinities or NaN"
             raise TargetError(f"operator {self.norm.name}", needs=needs, has=has, change="compile at level O0")
         filters = packed_filters(folded.weights[:, None], tile.columns)
-        return self.layer.launch_on(
+        return layer.launch_on(
             self.norm.inputs[0],
             Data(f"{product.name} after {self.norm.name} by steps of {tile.name}", filters),
             Data(f"{product.name} after {self.norm.name}, numbers by {tile.columns}", folded.by_tiles(tile.columns)),
             tile,
             self._rows,
         )
+
+
+def _together(floors: tuple[KernelFloor, ...]) -> KernelFloor:
+    """Floors of one memory or unit, in launches one after the other."""
+    first, *others = floors
+    if not others:
+        return first
+    return KernelFloor(first.name, sum(floor.seconds for floor in floors), " and ".join(each.work for each in floors))
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,17 +139,24 @@ def _vector(graph: Graph, constants: Constants, op: Op, position: int) -> Double
 
 
 def _norm_product_of(work: KernelWork) -> _NormProduct | None:
-    """The layers in the form that the template takes; None for others."""
-    if len(work.layers) != 2:
+    """The layers in the form that the template takes; None for others. Nothing but the products may need the norm, and
+    none of them another one."""
+    if not 2 <= len(work.layers) <= 1 + MOST_PRODUCTS:
         return None
-    first, second = work.layers
-    norm, product = first.anchor(work.graph), second.anchor(work.graph)
-    if len(first.ops) > 1 or not _of_rows(work, norm) or product.inputs[:1] != (first.output,):
+    graph, (first, *readers) = work.graph, work.layers
+    norm, products = first.anchor(graph), [reader.anchor(graph) for reader in readers]
+    if len(first.ops) > 1 or not _of_rows(work, norm) or first.output in graph.outputs:
         return None
-    if not stays_inside(work.graph, first, product) or first.output in product.inputs[1:]:
+    if {op.name for op in graph.consumers[first.output]} != {op.name for op in products}:
         return None
-    layer = _multiplied(work, second)
-    return _NormProduct(work, norm, layer) if layer else None
+    if any(op.inputs[0] != first.output or first.output in op.inputs[1:] for op in products):
+        return None
+    made = {reader.output for reader in readers}
+    if any(made & set(reader.inputs(graph)) for reader in readers):
+        return None
+    layers = [_multiplied(work, reader) for reader in readers]
+    found = tuple(layer for layer in layers if layer)
+    return _NormProduct(work, norm, found) if len(found) == len(readers) else None
 
 
 def _of_rows(work: KernelWork, norm: Op) -> bool:

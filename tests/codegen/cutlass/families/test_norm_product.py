@@ -24,6 +24,7 @@ from partitioner.ir.graph import Constants
 from partitioner.ir.kernels import Kernel, read_kernel
 from partitioner.planners.levels import O3
 from tests.codegen.cutlass.chains.chain_models import Judged, judged_chain, work_of
+from tests.codegen.cutlass.chains.forced import slow_launches
 from tests.codegen.cutlass.families.networks import judged
 from tests.codegen.cutlass.families.norm_models import (
     INPUTS,
@@ -226,6 +227,30 @@ def test_through_the_artifact(tmp_path: Path) -> None:
     model = normed_product("LayerNormalization", 70, 72, 40, activation="Relu", summed=True)
     report = judged(model, tmp_path, "h200", level="O3")
     assert report.failures == ()
+
+
+@pytest.mark.parametrize("leaves", [False, pytest.param(True, marks=pytest.mark.nightly)])
+def test_products_that_read_one_norm(leaves: bool, tmp_path: Path) -> None:
+    """As gate and width of a feed-forward, of which one may be a result of the network: one kernel, started twice."""
+    b = ModelBuilder(opset=23)
+    y = b.node("RMSNormalization", b.input(70, 72), b.weights(72), axis=-1)
+    gate, wide = (b.node("MatMul", y, b.weights(72, columns)) for columns in (64, 40))
+    model = b.model(b.node("Sigmoid", gate), wide) if leaves else b.model(gate, b.node("Relu", wide))
+    work, _ = work_of(model, tmp_path, "h200")
+    assert {kernel.launches for kernel in NORM_PRODUCT.offers(work)} == {2}
+    chip = slow_launches("h200", tmp_path)
+    assert planned(model, tmp_path, str(chip)) == ["norm_product"]
+    assert judged(model, tmp_path, str(chip), level="O3").failures == ()
+
+
+def test_a_product_that_adds_another_one(tmp_path: Path) -> None:
+    """The other one would be stored nowhere."""
+    b = ModelBuilder(opset=23)
+    y = b.node("RMSNormalization", b.input(70, 72), b.weights(72), axis=-1)
+    first, second = (b.node("MatMul", y, b.weights(72, 64)) for _ in range(2))
+    work, _ = work_of(b.model(b.node("Add", first, second)), tmp_path, "h200")
+    assert len(work.layers) == 3
+    assert NORM_PRODUCT.offers(work) == ()
 
 
 def test_what_is_offered_fits_the_chip_and_costs_more_than_the_product(tmp_path: Path) -> None:
