@@ -21,10 +21,12 @@ __all__ = [
     "SMALL_BLOCKS",
     "SMALL_DEPTHWISE",
     "SMALL_LAYERS",
+    "SMALL_NORMS",
     "STUDIED_BLOCKS",
     "Attention",
     "Block",
     "Conv",
+    "Normed",
     "Products",
     "block_model",
 ]
@@ -56,6 +58,16 @@ class Block:
 @dataclass(frozen=True)
 class Products:
     """width -> hidden, Relu, -> width, for `rows` rows of each item."""
+
+    name: str
+    rows: int
+    width: int
+    hidden: int
+
+
+@dataclass(frozen=True)
+class Normed:
+    """A layer norm of `rows` rows of each item, and its product, width -> hidden, Relu."""
 
     name: str
     rows: int
@@ -142,16 +154,21 @@ SMALL_DEPTHWISE = (
 )
 """Depthwise convolutions for the executor: strips that rows do not fill, rows of a window unrolled and in a loop."""
 
+SMALL_NORMS = (Normed("small_norm", 90, 136, 136),)
+"""As single layers, after a norm."""
+
 BLOCKS: Mapping[str, Block | Products] = MappingProxyType(
     {block.name: block for block in (*STUDIED_BLOCKS, *SMALL_BLOCKS)}
 )
 """By name."""
 
 
-def block_model(block: Block | Products | Attention) -> onnx.ModelProto:
+def block_model(block: Block | Products | Attention | Normed) -> onnx.ModelProto:
     """Its batch is open."""
     if isinstance(block, Attention):
         return _attention(block)
+    if isinstance(block, Normed):
+        return _normed(block)
     return _convolutions(block) if isinstance(block, Block) else _products(block)
 
 
@@ -185,6 +202,14 @@ def _products(block: Products) -> onnx.ModelProto:
     y = net.product(net.add("Relu", [wide], "wide.end"), block.hidden, block.width, "narrow")
     shape: Shape = ["n", block.rows, block.width]
     return net.model(block.name, ("x", shape), (y, shape))
+
+
+def _normed(block: Normed) -> onnx.ModelProto:
+    net = OnnxLayers()
+    scale, shift = (net.constant(name, block.width) for name in ("scale", "shift"))
+    y = net.product(net.add("LayerNormalization", ["x", scale, shift], "norm"), block.width, block.hidden, "wide")
+    shapes: list[Shape] = [["n", block.rows, width] for width in (block.width, block.hidden)]
+    return net.model(block.name, ("x", shapes[0]), (net.add("Relu", [y], "wide.end"), shapes[1]))
 
 
 def _attention(block: Attention) -> onnx.ModelProto:

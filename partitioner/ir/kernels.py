@@ -41,8 +41,10 @@ class KernelFloor:
 @dataclass(frozen=True, slots=True)
 class KernelSpeed:
     """How long kernels of a kind take, as measured: seconds of each launch beyond those of an empty one, and how many
-    times the floor of a memory or unit counts; floors that are not named count nothing. `error` is a share."""
+    times the floor of a memory or unit counts; floors that are not named count nothing. `error` is a share. Kernels of
+    `template` were measured, which may be another than that of the kernel for which they count."""
 
+    template: str
     start_seconds: float
     times: tuple[tuple[str, float], ...]
     error: float
@@ -142,7 +144,9 @@ def with_speed(kernel: Kernel, chip: Chip) -> Kernel:
 
 def _speed(rate: KernelRate, chip: Chip) -> KernelSpeed:
     times = ((name, float(getattr(rate, role))) for role, name in floor_names(chip).items())
-    return KernelSpeed(1e-6 * rate.start_us, tuple((name, many) for name, many in times if many), rate.error)
+    return KernelSpeed(
+        rate.template, 1e-6 * rate.start_us, tuple((name, many) for name, many in times if many), rate.error
+    )
 
 
 def read_kernel(text: str) -> tuple[str, Mapping[str, int | str]]:

@@ -170,7 +170,7 @@ def _chosen(group: Group, kernel: Kernel) -> Decision:
     occupies = [f"{size} {name}" for name, size in kernel.resources]
     binding = kernel.binding
     bound = f"{binding.name} binds{f' ({binding.work})' if binding.work else ''}" if binding else "no floor is known"
-    reason = ", ".join([launches, *occupies, _duration(kernel.seconds, kernel.measured is not None), bound])
+    reason = ", ".join([launches, *occupies, _time_of(kernel), bound])
     return Decision(group.name, _computed_by(kernel.text), reason)
 
 
@@ -189,6 +189,13 @@ def microseconds(seconds: float) -> str:
 def _duration(seconds: float, measured: bool) -> str:
     """A time that kernels of this kind were measured to take, or a floor."""
     return f"{microseconds(seconds)} {'expected' if measured else 'at least'}"
+
+
+def _time_of(kernel: Kernel) -> str:
+    """Its time, and of which kernels the rates are where none of its template was measured."""
+    speed = kernel.measured
+    said = _duration(kernel.seconds, speed is not None)
+    return f"{said} by rates of {speed.template}" if speed and speed.template != kernel.template else said
 
 
 def is_merge(decision: Decision) -> bool:
@@ -280,7 +287,7 @@ def _merge_decision(
     margin = merge_margin(kernel)
     names = ", ".join(others)
     binds = f" ({kernel.binding.name} binds)" if kernel.binding else ""
-    ways = f"{kernel.text} takes {_duration(merged.seconds, kernel.measured is not None)}{binds}"
+    ways = f"{kernel.text} takes {_time_of(kernel)}{binds}"
     against = f"separately they take {microseconds(apart.seconds)} ({apart.text()})"
     if is_asked:
         return Decision(subject, f"{MERGED}{names}, as requested", f"{ways}, {against}")

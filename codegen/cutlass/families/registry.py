@@ -28,6 +28,7 @@ from codegen.cutlass.families.maps.windows import WINDOWS
 from codegen.cutlass.families.matrix.convolution import CONVOLUTION
 from codegen.cutlass.families.matrix.fallback_products import FALLBACK_PRODUCT
 from codegen.cutlass.families.matrix.gemm import GEMM
+from codegen.cutlass.families.wgmma.norm_product import NORM_PRODUCT
 from codegen.cutlass.families.wgmma.wgmma_layer import WGMMA_LAYER
 from codegen.cutlass.kernel.expressions import BINARY, UNARY
 from codegen.cutlass.kernel.family import Family, KernelWork
@@ -48,6 +49,7 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
             PRODUCT_PAIR,
             GEMM,
             WGMMA_LAYER,
+            NORM_PRODUCT,
             FALLBACK_PRODUCT,
             ATTENTION,
             LINE_FAMILY,

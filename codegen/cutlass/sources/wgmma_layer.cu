@@ -9,9 +9,15 @@
 // tile.
 //
 // Rows of a stage are 64 halves, 128 bytes, whose units of 16 bytes are exchanged by the number of the row.
+//
+// NORMALISED: rows of the left operand go through a layer or RMS norm first, whose scale is part of the weights. Those who
+// multiply read a stage once more while its products are on their way, and behind the last step take the rows' means and
+// deviations into account (`Statistics`).
 constexpr int ROWS = @ROWS@, COLUMNS = @COLUMNS@, STAGES = @STAGES@, SHARE = @SHARE@;
 constexpr bool CACHED = @CACHED@;        // the image is read through the L1, where other taps find it
 constexpr bool POINTWISE = @POINTWISE@;  // rows of the left operand lie one after the other in memory
+constexpr bool NORMALISED = @NORMALISED@;  // by the deviation of rows
+constexpr bool CENTRED = @CENTRED@;        // rows are reduced by their mean before
 constexpr int GROUPS = 2, MULTIPLIERS = 128 * GROUPS, LOADERS = 128, THREADS = MULTIPLIERS + LOADERS;
 constexpr int DEPTH = 64, UNITS = DEPTH / 8;
 constexpr int M_EACH = ROWS / SHARE / 64, N_EACH = COLUMNS / 8;
@@ -31,7 +37,7 @@ static_assert(sizeof(Shared) == @SHARED@, "what the launch asks for");
 struct Layer {
   const half* x;
   const half* weights;
-  const half* biases;
+  const half* biases;  // NORMALISED: floats, for each tile scales of its columns, sums of their weights, then biases
   const half* source;
   half* y;
   int height, width, channels;           // of the image
@@ -127,6 +133,15 @@ __device__ __forceinline__ void load_tiles(Shared& s, const Layer& layer) {
 
 // A thread's sums, of two columns in every eight, begin with the bias; those of filters that there are not with any.
 __device__ __forceinline__ void begin_sums(const Layer& layer, int column, float (&sums)[M_EACH][N_EACH][4]) {
+  if constexpr (NORMALISED) {
+#pragma unroll
+    for (int m = 0; m < M_EACH; ++m)
+#pragma unroll
+      for (int n = 0; n < N_EACH; ++n)
+#pragma unroll
+        for (int k = 0; k < 4; ++k) sums[m][n][k] = 0;
+    return;
+  }
   column += threadIdx.x % 4 * 2;
 #pragma unroll
   for (int n = 0; n < N_EACH; ++n) {
@@ -138,8 +153,109 @@ __device__ __forceinline__ void begin_sums(const Layer& layer, int column, float
   }
 }
 
+// Two neighbours, no earlier than between the stores before and after: compilers would fetch those of all columns first.
+__device__ __forceinline__ float2 load_pair(const float* from) {
+  float2 pair;
+  asm volatile("ld.global.v2.f32 {%0, %1}, [%2];"
+               : "=f"(pair.x), "=f"(pair.y)
+               : "l"(__cvta_generic_to_global(from))
+               : "memory");
+  return pair;
+}
+
+// Sums and sums of squares of the rows that a warp has sums of products of, by the tensor cores: of eight rows X a product
+// of X over ones by X, in whose upper half the diagonal has squares, and whose lower half has sums.
+struct Statistics {
+  float found[M_EACH][2][4] = {};
+  float mean[M_EACH][2], factor[M_EACH][2];  // of rows lane / 4 and eight further: one over the root of the variance
+
+  // Of a stage, from this warp's first row on. Channels that there are not are zeros.
+  __device__ __forceinline__ void add_step(const half* rows) {
+    const int lane = threadIdx.x % 32, unit = lane / 8 % 2;
+    rows += (lane / 16 * 8 + lane % 8) * DEPTH;
+#pragma unroll
+    for (int k = 0; k < UNITS; k += 2)
+#pragma unroll
+      for (int m = 0; m < M_EACH; ++m) {
+        uint32_t x[4];
+        load_matrices(x, rows + m * 64 * DEPTH + ((k + unit) ^ lane % 8) * 8);
+#pragma unroll
+        for (int eight = 0; eight < 2; ++eight) {
+          const uint32_t low = x[2 * eight], high = x[2 * eight + 1], ones = 0x3C003C00;
+          multiply_add(found[m][eight], {low, ones, high, ones}, {low, high});
+        }
+      }
+  }
+
+  // Of the rows from `row` on, which is lane / 4 of this warp's. A variance that is little of the mean's square is lost in
+  // a difference of squares: those are found by differences from the mean, from the rows in global memory.
+  __device__ __forceinline__ void finish(const Layer& layer, int row) {
+    const int lane = threadIdx.x % 32, holder = lane & ~3 | lane / 8;
+    const float each = 1.f / layer.channels;
+    bool far = false;
+#pragma unroll
+    for (int m = 0; m < M_EACH; ++m)
+#pragma unroll
+      for (int eight = 0; eight < 2; ++eight) {
+        const float(&own)[4] = found[m][eight];
+        const float square = __shfl_sync(~0u, lane & 4 ? own[1] : own[0], holder) * each;
+        mean[m][eight] = CENTRED ? __shfl_sync(~0u, lane & 4 ? own[3] : own[2], holder) * each : 0;
+        factor[m][eight] = square - mean[m][eight] * mean[m][eight];
+        far |= is_far(m, eight);
+      }
+    if (CENTRED && __any_sync(~0u, far)) {
+#pragma unroll
+      for (int m = 0; m < M_EACH; ++m)
+#pragma unroll
+        for (int eight = 0; eight < 2; ++eight) read_again(layer, min(row + m * 64 + eight * 8, layer.rows - 1), m, eight);
+    }
+#pragma unroll
+    for (int m = 0; m < M_EACH; ++m)
+#pragma unroll
+      for (int eight = 0; eight < 2; ++eight) factor[m][eight] = rsqrtf(factor[m][eight] + @EPSILON@);
+  }
+
+  __device__ __forceinline__ bool is_far(int m, int eight) const {
+    return mean[m][eight] * mean[m][eight] > @FAR@ * factor[m][eight];
+  }
+
+  __device__ __forceinline__ void read_again(const Layer& layer, int row, int m, int eight) {
+    const half* x = layer.x + size_t(row) * layer.channels;
+    float sum = 0, square = 0;
+#pragma unroll 1
+    for (int channel = threadIdx.x % 4 * 8; channel < layer.channels; channel += 32) {
+      float unit[8];
+      load(unit, x + channel);
+#pragma unroll
+      for (int k = 0; k < 8; ++k) {
+        const float apart = unit[k] - mean[m][eight];
+        sum += apart, square += apart * apart;
+      }
+    }
+#pragma unroll
+    for (int lanes = 1; lanes < 4; lanes *= 2)
+      sum += __shfl_xor_sync(~0u, sum, lanes), square += __shfl_xor_sync(~0u, square, lanes);
+    if (!is_far(m, eight)) return;
+    const float each = 1.f / layer.channels, off = sum * each;
+    mean[m][eight] += off, factor[m][eight] = fmaxf(square * each - off * off, 0);
+  }
+
+  // Sums of products of two columns as those of a normalised row: x W - mean (sums of W's columns), over the deviation;
+  // scale and bias.
+  __device__ __forceinline__ float2 normalised(const float* scales, int m, int eight, float2 sum) const {
+    const float2 scale = load_pair(scales), bias = load_pair(scales + 2 * COLUMNS);
+    if (CENTRED) {
+      const float2 weights = load_pair(scales + COLUMNS);
+      sum.x -= mean[m][eight] * weights.x, sum.y -= mean[m][eight] * weights.y;
+    }
+    return make_float2(sum.x * (factor[m][eight] * scale.x) + bias.x, sum.y * (factor[m][eight] * scale.y) + bias.y);
+  }
+};
+
 // Eight neighbouring filters of a row by each thread of a quad, 64 bytes by all four.
-__device__ __forceinline__ void store_sums(const Layer& layer, int row, int column, const float (&sums)[M_EACH][N_EACH][4]) {
+__device__ __forceinline__ void store_sums(const Layer& layer, int row, int column, const float (&sums)[M_EACH][N_EACH][4],
+                                           const Statistics& statistics) {
+  const float* scales = reinterpret_cast<const float*>(layer.biases) + 3 * column + threadIdx.x % 4 * 2;
   column += threadIdx.x % 4 * 8;
 #pragma unroll
   for (int m = 0; m < M_EACH; ++m)
@@ -163,7 +279,9 @@ __device__ __forceinline__ void store_sums(const Layer& layer, int row, int colu
         if (@SOURCE@) turn_quads(added[n]);
 #pragma unroll
         for (int k = 0; k < 4; ++k) {
-          float2 value = make_float2(before_sum(sums[m][n * 4 + k][2 * eight]), before_sum(sums[m][n * 4 + k][2 * eight + 1]));
+          float2 value = make_float2(sums[m][n * 4 + k][2 * eight], sums[m][n * 4 + k][2 * eight + 1]);
+          if constexpr (NORMALISED) value = statistics.normalised(scales + (n * 4 + k) * 8, m, eight, value);
+          value = make_float2(before_sum(value.x), before_sum(value.y));
           if (@SOURCE@) {
             const float2 more = __half22float2(reinterpret_cast<const half2&>(added[n][k]));
             value = make_float2(value.x + more.x, value.y + more.y);
@@ -189,6 +307,7 @@ __device__ __forceinline__ void multiply_tiles(Shared& s, const Layer& layer) {
     const int row_tile = tile / layer.column_tiles, column = (tile - row_tile * layer.column_tiles) * COLUMNS;
     float sums[M_EACH][N_EACH][4];
     begin_sums(layer, column, sums);
+    Statistics statistics;
     int read = -1;
     if (SHARE == 1) wait(s.turn + turn, parity), parity ^= 1;
 #pragma unroll 1
@@ -205,6 +324,10 @@ __device__ __forceinline__ void multiply_tiles(Shared& s, const Layer& layer) {
 #pragma unroll
         for (int m = 0; m < M_EACH; ++m) multiply_group(sums[m], left.moved(m * 64 * UNITS + k), right.moved(k));
       asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+      if constexpr (NORMALISED) {
+        statistics.add_step(s.a + stage.number * A_STAGE + (part * M_EACH * 64 + warp % 4 * 16) * DEPTH);
+        __syncwarp();  // one lane hands the stage back for all
+      }
       asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
 #pragma unroll
       for (int m = 0; m < M_EACH; ++m) hold(sums[m]);
@@ -217,7 +340,9 @@ __device__ __forceinline__ void multiply_tiles(Shared& s, const Layer& layer) {
 #pragma unroll
     for (int m = 0; m < M_EACH; ++m) hold(sums[m]);
     if (lane == 0) arrive(s.empty + read);
-    store_sums(layer, row_tile * ROWS + part * M_EACH * 64 + warp % 4 * 16 + lane / 4, column, sums);
+    const int row = row_tile * ROWS + part * M_EACH * 64 + warp % 4 * 16 + lane / 4;
+    if constexpr (NORMALISED) statistics.finish(layer, row);
+    store_sums(layer, row, column, sums, statistics);
     if (SHARE == 1) stage.skip(layer.steps);  // what the other group reads
   }
 }

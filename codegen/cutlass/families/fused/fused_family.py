@@ -6,7 +6,7 @@ layers of a group --layers_of--> FusedLayers --tiles--> a candidate per tile;  t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, Protocol, TypeVar
 
 from codegen.cutlass.kernel.family import KernelWork, Parameters
@@ -51,11 +51,12 @@ Tile = TypeVar("Tile", bound=FusedTile)
 @dataclass(frozen=True, slots=True)
 class FusedCosts:
     """Least times of a kernel, and its grid: `extents` of the result that a block computes, or the number of `blocks`
-    where a block's part is not a box."""
+    where a block's part is not a box. It is started `launches` times."""
 
     floors: tuple[KernelFloor, ...]
     extents: tuple[int, ...] = ()
     blocks: tuple[int, ...] = ()
+    launches: int = 1
 
 
 class FusedLayers(Protocol[Tile]):
@@ -65,17 +66,19 @@ class FusedLayers(Protocol[Tile]):
         """Tiles that a block of the chip can hold."""
 
     def costs(self, tile: Tile) -> FusedCosts: ...
-    def launch(self, tile: Tile, constants: Constants) -> Launch | ComputedLaunch: ...
+    def launch(self, tile: Tile, constants: Constants) -> Launch | ComputedLaunch | tuple[Launch, ...]: ...
 
 
 @dataclass(frozen=True, slots=True)
 class FusedFamily(Generic[Tile]):
     """A family of one template. `layers_of` is None for layers that it does not take together; at most `most_offered`
-    candidates are offered, the fastest first, or all in the order of their tiles."""
+    candidates are offered, the fastest first, or all in the order of their tiles. Until its kernels are measured, rates
+    of the template `like` count, and the error of all that were measured of it."""
 
     name: str
     layers_of: Callable[[KernelWork], FusedLayers[Tile] | None]
     most_offered: int | None = None
+    like: str = ""
 
     def offers(self, work: KernelWork) -> tuple[Kernel, ...]:
         layers = self.layers_of(work)
@@ -85,25 +88,33 @@ class FusedFamily(Generic[Tile]):
         return tuple(kernels[: self.most_offered])
 
     def _candidate(self, tile: Tile, costs: FusedCosts, chip: Chip) -> Kernel:
-        return Kernel(
+        kernel = Kernel(
             self.name,
             tile.parameters,
             costs.extents,
             (("shared_bytes", tile.shared_bytes), ("threads", tile.threads), ("registers", tile.registers(chip))),
-            1,
+            costs.launches,
             launch_seconds(chip),
             costs.floors,
             costs.blocks,
         )
+        return _rated_like(kernel, self.like, chip) if self.like else kernel
 
     def launches(
         self, work: KernelWork, parameters: Parameters, constants: Constants
     ) -> tuple[Launch | ComputedLaunch, ...]:
-        """The only launch. Raises TargetError for parameters that are never offered."""
+        """The launches, of most templates only one. Raises TargetError for parameters that are never offered."""
         layers = self.layers_of(work)
         tiles = layers.tiles() if layers else ()
         tile = next((tile for tile in tiles if dict(tile.parameters) == dict(parameters)), None)
         if layers is None or tile is None:
             needs, has = "the parameters that it was offered with", str(dict(parameters))
             raise TargetError(f"kernel {self.name}", needs=needs, has=has)
-        return (layers.launch(tile, constants),)
+        made = layers.launch(tile, constants)
+        return made if isinstance(made, tuple) else (made,)
+
+
+def _rated_like(kernel: Kernel, template: str, chip: Chip) -> Kernel:
+    other = replace(kernel, template=template)
+    speed, whole = (with_speed(each, chip).measured for each in (other, replace(other, parameters=())))
+    return replace(kernel, measured=replace(speed, error=max(speed.error, whole.error)) if speed and whole else speed)

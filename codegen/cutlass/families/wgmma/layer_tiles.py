@@ -21,6 +21,8 @@ GROUPS = 2
 GROUP_THREADS = 128
 GROUP_ROWS = 64
 BARRIER_BYTES = 8
+STATISTICS_COLUMNS = 16
+"""Products of an element for its row's sum and sum of squares: eight rows in the place of sixteen, times each other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,18 +117,23 @@ class WgmmaTile:
         down, across = self.tiles(shape)
         return min(down * across, self.sharers * chip.cores_per_cluster)
 
-    def floors(self, shape: LayerShape, chip: Chip) -> tuple[KernelFloor, ...]:
+    def floors(self, shape: LayerShape, chip: Chip, normalised: bool = False) -> tuple[KernelFloor, ...]:
         """Floors of the tensor cores, shared memory and the L2, with whole tiles and whole waves of them. What the L1
-        gives comes out of the same memory."""
+        gives comes out of the same memory. Statistics of rows that are `normalised` are products by `mma`, for which
+        the image is read once more."""
         down, across = self.tiles(shape)
         steps = shape.steps
         macs = self.rows * self.columns * DEPTH * steps
         operands = ROW_BYTES * steps * self.rows // GROUP_ROWS * (GROUP_ROWS + self.columns)
-        found = ROW_BYTES * steps * self.rows if self.cached else 0
+        found = ROW_BYTES * steps * self.rows * (self.cached + normalised)
         pixels = down * shape.pixels(self.rows) if self.cached else shape.taps * shape.rows
         weights = DEPTH * steps * across * self.columns
+        rate = chip.tensor.macs_per_cycle("wgmma", "float16")
+        if normalised:
+            slower = rate / chip.tensor.macs_per_cycle("mma", "float16")
+            macs += round(slower * self.rows * STATISTICS_COLUMNS * DEPTH * steps)
         return (
-            arithmetic_floor(chip, "tensor", macs, (down, across), chip.tensor.macs_per_cycle("wgmma", "float16")),
+            arithmetic_floor(chip, "tensor", macs, (down, across), rate),
             shared_floor(chip, operands + found + steps * self.stage_bytes, down * across),
             cache_floor(chip, 2 * (across * pixels * shape.channels + down * weights)),
         )

@@ -20,11 +20,11 @@ from codegen.cutlass.families.matrix.products import product_of
 from codegen.cutlass.families.matrix.tensor_epilogues import device_functions, epilogue_of
 from codegen.cutlass.families.wgmma.layer_tiles import DEPTH, LayerShape, WgmmaTile, layer_tiles
 from codegen.cutlass.kernel.epilogues import dims
+from codegen.cutlass.kernel.expressions import literal
 from codegen.cutlass.kernel.family import KernelWork
 from codegen.cutlass.kernel.floors import main_floor, stored_bytes, window_bytes
 from codegen.cutlass.kernel.launches import Address, Data, Launch, Place, Source
 from codegen.cutlass.sources import filled, source_text
-from hw_models.chip import Chip
 from partitioner.ir.graph import Constants
 
 UNIT = 8
@@ -33,6 +33,8 @@ MOST_TAPS = 15
 """Largest number of taps along an axis: those inside the image are kept in 16 bits, of which one stays free."""
 MOST_ELEMENTS = 1 << 31
 """Elements of an image, whose bytes are counted in 32 bits."""
+FAR = 4.0
+"""Largest square of a row's mean, in variances, at which the variance is a difference of both."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +55,15 @@ class _Geometry:
 
 
 @dataclass(frozen=True, slots=True)
-class _Layer:
+class RowNorm:
+    """A norm of the rows that a layer multiplies; only a `centred` one takes off their mean."""
+
+    centred: bool
+    epsilon: float
+
+
+@dataclass(frozen=True, slots=True)
+class WgmmaLayer:
     """A convolution, or a product as one."""
 
     work: KernelWork
@@ -70,13 +80,19 @@ class _Layer:
         return FusedCosts(floors, blocks=(tile.blocks(self.shape, work.chip),))
 
     def launch(self, tile: WgmmaTile, constants: Constants) -> Launch:
+        x, weights = self.work.anchor.inputs[:2]
+        filters = Data(f"{weights} by steps of {tile.name}", packed_filters(self.filters(constants), tile.columns))
+        return self.launch_on(x, filters, self._bias(), tile)
+
+    def launch_on(self, x: str, filters: Data, biases: Place, tile: WgmmaTile, norm: RowNorm | None = None) -> Launch:
+        """The launch on the value x, after a norm of its rows if there is one: then `biases` are fp32, for each tile
+        [3, columns]: scales of the filters, sums of their weights, biases."""
         work, shape, at = self.work, self.shape, self.geometry
-        x, filters = work.anchor.inputs[:2]
         source = epilogue_of(work.graph, work.layer).source
         arguments = (
             Address(x),
-            Data(f"{filters} by steps of {tile.name}", packed_filters(self._filters(constants), tile.columns)),
-            self._bias(),
+            filters,
+            biases,
             Address(source or x),
             Address(work.output, written=True),
             dims((*at.image, shape.channels)),
@@ -85,9 +101,9 @@ class _Layer:
             dims(at.pads),
         )
         grid, block = (tile.blocks(shape, work.chip), 1, 1), (tile.threads, 1, 1)
-        return Launch(self._source(tile, work.chip), "wgmma_layer", grid, block, arguments, tile.shared_bytes)
+        return Launch(self._source(tile, norm), "wgmma_layer", grid, block, arguments, tile.shared_bytes)
 
-    def _filters(self, constants: Constants) -> npt.NDArray[np.generic]:
+    def filters(self, constants: Constants) -> npt.NDArray[np.generic]:
         """(filters, taps, channels)."""
         given = constants[self.work.graph.by_name[self.work.anchor.inputs[1]].constant]
         if self.work.anchor.kind == "matmul":
@@ -100,7 +116,7 @@ class _Layer:
         none = Data(f"{op.name} no bias", bytes(2 * self.shape.filters))
         return Address(op.inputs[2]) if len(op.inputs) > 2 else none
 
-    def _source(self, tile: WgmmaTile, chip: Chip) -> Source:
+    def _source(self, tile: WgmmaTile, norm: RowNorm | None) -> Source:
         epilogue = epilogue_of(self.work.graph, self.work.layer)
         shared = source_text("common.cuh", "primitives.cuh", "planes.cuh", "planes_wgmma.cuh", "stages.cuh")
         text = filled(
@@ -113,12 +129,16 @@ class _Layer:
             SHARED=tile.shared_bytes,
             CACHED=tile.cached,
             POINTWISE=self.geometry.pointwise,
+            NORMALISED=norm is not None,
+            CENTRED=norm is not None and norm.centred,
+            EPSILON=literal(norm.epsilon if norm else 0.0),
+            FAR=literal(FAR),
             LOADER_REGISTERS=tile.loader_registers,
-            MULTIPLIER_REGISTERS=tile.multiplier_registers(chip),
+            MULTIPLIER_REGISTERS=tile.multiplier_registers(self.work.chip),
             OPERATORS=device_functions(before_sum=epilogue.before, after_sum=epilogue.after),
             SOURCE=bool(epilogue.source),
         )
-        return Source(f"wgmma_layer_{tile.name}", shared + text)
+        return Source(f"{'norm_product' if norm else 'wgmma_layer'}_{tile.name}", shared + text)
 
 
 def packed_filters(filters: npt.NDArray[np.generic], columns: int) -> bytes:
@@ -134,7 +154,7 @@ def packed_filters(filters: npt.NDArray[np.generic], columns: int) -> bytes:
     return parts[:, :, :, row, exchanged].tobytes()
 
 
-def _layer_of(work: KernelWork) -> _Layer | None:
+def wgmma_layer_of(work: KernelWork) -> WgmmaLayer | None:
     """The layer in the form that the template takes; None for others."""
     rates = {rate.instruction for rate in work.chip.tensor.rates if rate.dtype == "float16"}
     if "wgmma" not in rates or len(work.layers) > 1 or work.anchor.kind not in ("conv", "matmul"):
@@ -147,7 +167,7 @@ def _layer_of(work: KernelWork) -> _Layer | None:
     return layer if prod(work.shape(work.anchor.inputs[0])) < MOST_ELEMENTS else None
 
 
-def _convolution(work: KernelWork) -> _Layer | None:
+def _convolution(work: KernelWork) -> WgmmaLayer | None:
     op = work.anchor
     image, result = work.shape(op.inputs[0]), work.shape(op.outputs[0])
     if len(result) != 4 or op.number("groups") != 1 or max(op.ints("kernel")) > MOST_TAPS:
@@ -157,15 +177,15 @@ def _convolution(work: KernelWork) -> _Layer | None:
     geometry = _Geometry((image[1], image[2]), (result[1], result[2]), taps, strides, dilations, (pads[0], pads[1]))
     halo = dilations[0] * (taps[0] - 1) * image[2] + dilations[1] * (taps[1] - 1)
     shape = LayerShape(prod(result[:3]), prod(taps), image[3], result[3], prod(strides), halo)
-    return _Layer(work, shape, geometry)
+    return WgmmaLayer(work, shape, geometry)
 
 
-def _product(work: KernelWork) -> _Layer | None:
+def _product(work: KernelWork) -> WgmmaLayer | None:
     product = product_of(work)
     if product.batch or product.constant_a or not product.constant_b:
         return None
     row = (1, product.rows)
-    return _Layer(work, LayerShape(product.rows, 1, product.depth, product.columns), _Geometry(row, row))
+    return WgmmaLayer(work, LayerShape(product.rows, 1, product.depth, product.columns), _Geometry(row, row))
 
 
-WGMMA_LAYER = FusedFamily("wgmma_layer", _layer_of)
+WGMMA_LAYER = FusedFamily("wgmma_layer", wgmma_layer_of)

@@ -6,6 +6,7 @@ model --plan_model--> Work --a candidate--> launches --nvcc, executor--> what is
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -101,11 +102,19 @@ def work_of(model: onnx.ModelProto, folder: Path, chip: str) -> tuple[KernelWork
 
 
 def judged_chain(
-    family: Family, work: KernelWork, constants: Constants, kernel: Kernel, compiler: Compiler, seed: int = 0
+    family: Family,
+    work: KernelWork,
+    constants: Constants,
+    kernel: Kernel,
+    compiler: Compiler,
+    seed: int = 0,
+    given: Mapping[str, Halves] | None = None,
 ) -> Judged:
-    """What the candidate stores, every element of it. Infinities and NaN are as far away as can be."""
+    """What the candidate stores, every element of it, for inputs that are drawn where they are not `given`. Infinities
+    and NaN are as far away as can be."""
     random_values = np.random.default_rng(seed)
     held = {name: random_values.standard_normal(work.shape(name)).astype(np.float16) for name in work.graph.inputs}
+    held |= given or {}
     stored = _executed(family, work, constants, kernel, compiler, held)
     numbers, allowed = _numbers(work, constants, held)
     apart = np.abs(stored.astype(np.float64) - numbers)
