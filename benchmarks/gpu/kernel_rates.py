@@ -44,6 +44,7 @@ SPLIT: Mapping[str, str] = {
     "conv2d": "tile",
     "gemm": "tile",
     "wgmma_layer": "tile",
+    "attention": "by",
     "convolution_chain": "by",
     "product_pair": "instruction",
     "inverted_residual": "weights",
