@@ -44,8 +44,8 @@ struct Shared {
   alignas(1024) half q[Queries::HALVES];
   alignas(1024) half keys[STAGES * Keys::HALVES];
   alignas(1024) half values[STAGES * Values::HALVES];
-  alignas(1024) uint64_t q_full;
-  uint64_t keys_full[STAGES], keys_empty[STAGES], values_full[STAGES], values_empty[STAGES];
+  alignas(1024) uint64_t keys_full[STAGES];
+  uint64_t keys_empty[STAGES], values_full[STAGES], values_empty[STAGES];
 };
 static_assert(offsetof(Shared, values_empty) + sizeof(Shared::values_empty) == @SHARED@, "what the launch asks for");
 
@@ -114,11 +114,11 @@ struct Task {
 
 __device__ __forceinline__ void load_all(Shared& s, const Task& task, const half* q, const half* k, const half* v,
                                          const Layout& steps) {
+  // They are there when the first keys are, which a thread copies behind them.
   copy_rows<Queries, ROWS, SIZE, DEEP>(s.q, q + task.item * steps.q.item, task.all_rows - task.first_row, [&](int row) {
     const int each = task.first_row + row, head = SHARED_BY == 1 ? 0 : each / task.rows;
     return (task.kv_head * SHARED_BY + head) * steps.q.head + (each - head * task.rows) * steps.q.row;
   });
-  copies_arrive(&s.q_full);
   k += task.item * steps.k.item + task.kv_head * steps.k.head;
   v += task.item * steps.v.item + task.kv_head * steps.v.head;
   Stage<STAGES> stage;
@@ -137,7 +137,8 @@ __device__ __forceinline__ void load_all(Shared& s, const Task& task, const half
   }
 }
 
-// Begins scores = q k^T of a group's rows and the keys of a stage.
+// Begins scores = q k^T of a group's rows and the keys of a stage. Registers and values of before may be used by products
+// behind this.
 __device__ __forceinline__ void begin_scores(Shared& s, const Stage<STAGES>& stage, uint64_t q, float (&scores)[TILES][4]) {
   const uint64_t keys = Keys::descriptor(s.keys + stage.number * Keys::HALVES);
   wait(s.keys_full + stage.number, stage.parity);
@@ -151,13 +152,10 @@ __device__ __forceinline__ void begin_scores(Shared& s, const Stage<STAGES>& sta
   }
   products_end();
 }
-// Begins sums += weights v of a stage that is there.
+// Begins sums += weights v of a stage that is there, behind fences.
 __device__ __forceinline__ void begin_sums(Shared& s, const Stage<STAGES>& stage, const uint32_t (&weights)[BLOCK / 16][4],
                                            float (&sums)[WIDE][4]) {
   const uint64_t values = Values::descriptor(s.values + stage.number * Values::HALVES);
-  fence_async();
-  hold(sums);
-  products_begin();
 #pragma unroll
   for (int k = 0; k < BLOCK / 16; ++k) multiply_weights(sums, weights[k], values + k * 2 * Values::PANEL);
   products_end();
@@ -254,7 +252,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, @SHARERS@)
   const int busy = min(GROUPS, (task.all_rows - task.first_row + GROUP_ROWS - 1) / GROUP_ROWS);  // groups that have rows
 
   if (threadIdx.x == MULTIPLIERS) {
-    make_barriers(&s.q_full, 1, LOADERS);
     make_barriers(s.keys_full, STAGES, LOADERS);
     make_barriers(s.values_full, STAGES, LOADERS);
     make_barriers(s.keys_empty, STAGES, 4 * busy);
@@ -282,7 +279,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, @SHARERS@)
   uint32_t weights[BLOCK / 16][4];
   Stage<STAGES> next, now;  // of keys, of values
   const uint64_t queries = Queries::descriptor(s.q + group * GROUP_ROWS * Queries::PANEL);
-  wait(&s.q_full, 0);
   begin_scores(s, next, queries, scores);
   products_wait<0>();
   hold(scores);
@@ -294,6 +290,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, @SHARERS@)
   if (!@ONCE@) {
 #pragma unroll 1
     for (int block = 1; block < task.blocks; ++block) {
+      hold(sums);
       begin_scores(s, next, queries, scores);
       begin_sums(s, now, weights, sums);
       products_wait<1>();
@@ -315,6 +312,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, @SHARERS@)
       make_weights(scores, weights);
     }
   }
+  fence_async();
+  hold(sums);
+  products_begin();
   begin_sums(s, now, weights, sums);
   products_wait<0>();
   hold(sums);

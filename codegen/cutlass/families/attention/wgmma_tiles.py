@@ -91,7 +91,7 @@ class WgmmaAttentionTile:
             self.stages * _panel_bytes(self.deep, self.block),
             self.stages * _panel_bytes(self.problem.width, self.block),
         )
-        return sum(rounded_up(part, ALIGNED) for part in parts) + BARRIER_BYTES * (1 + 4 * self.stages)
+        return sum(rounded_up(part, ALIGNED) for part in parts) + BARRIER_BYTES * 4 * self.stages
 
     def registers(self, chip: Chip) -> int:
         """Registers of a thread with which the kernel starts."""
