@@ -30,7 +30,7 @@ SHAPES = (
     # groups, blocks that share a core, registers of a copying thread, largest numbers of keys at a time
     (2, 1, 40, (64, 128, 176, 256)),
     (3, 1, 32, (64, 112)),
-    (1, 3, 24, (64, 80)),
+    (1, 3, 32, (64, 80)),
     (1, 2, 40, (64, 128, 192)),
 )
 """Many groups read k and v least; small blocks give every core something to do, and overlap with each other."""

@@ -42,7 +42,6 @@ def drawn(seed: int) -> Heads:
         keys,
         size,
         width,
-        apart=draw.random() < 0.3,
         causal=causal,
         mask=(*ahead, rows, keys) if draw.random() < 0.4 and not causal else (),
         truth=draw.random() < 0.3,
