@@ -113,11 +113,11 @@ PADDED: Final = "of keys behind the last one, which no row sees, or of padded el
 STAGE: Final = "of a stage that is never used, or not filled a second time"
 EQUIVALENT: Final[dict[str, str]] = {
     "copy unbounded": (
-        "what it copies beyond the image is made zero behind the layer, and beyond the channels meets zeros"
+        "what it copies beyond the image is made zero behind the layer, and beyond the channels or keys meets zeros"
     ),
     "commit dropped": "of a group without copies: none are started any more behind the last step's",
-    "bound moved": PIXELS,
-    "bound dropped": PIXELS,
+    "bound moved": f"{PIXELS}; or {PADDED}",
+    "bound dropped": f"{PIXELS}; or {PADDED}",
     "choice fixed": "an activation of pixels outside of the image, which are made zero or not stored",
     "arrival dropped": STAGE,
     "fewer arrivals expected": STAGE,
@@ -131,6 +131,7 @@ EQUIVALENT: Final[dict[str, str]] = {
     "fragment exchanged": PADDED,
     "fragment turned": PADDED,
     "matrix layout changed": PADDED,
+    "store moved": PADDED,
     "addend dropped": PADDED,
     "barrier moved": "beyond an access of memory that no other warp touches between this barrier and the next",
 }
