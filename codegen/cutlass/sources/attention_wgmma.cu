@@ -13,6 +13,7 @@
 // the row, as a swizzle of wgmma does. Elements of a head are the depth of the first product, and columns of the second.
 constexpr int SIZE = @SIZE@, WIDTH = @WIDTH@, HEADS = @HEADS@, SHARED_BY = @SHARED_BY@;
 constexpr int GROUPS = @GROUPS@, BLOCK = @BLOCK@, STAGES = @STAGES@, FIRST_SEES = @FIRST_SEES@;
+constexpr int LAST = @LAST@;  // keys of the last block
 constexpr bool MASKED = @MASKED@;
 constexpr float SCALE = @SCALE@, LOG2E = 1.4426950409f;  // SCALE: of scores, times LOG2E
 constexpr bool SCALED_FIRST = MASKED || !(SCALE > 0.f);  // else behind the largest
@@ -186,7 +187,8 @@ __device__ __forceinline__ void make_powers(float (&c)[TILES][4], float (&shrunk
       for (int n = 0; n < TILES; ++n)
 #pragma unroll
         for (int e = 0; e < 2; ++e)
-          if (first + n * 8 + column + e < task.keys) c[n][2 * i + e] += LOG2E * __half2float(of_row[n * 8 + column + e]);
+          if (n * 8 + 8 <= LAST || first + n * 8 + column + e < task.keys)
+            c[n][2 * i + e] += LOG2E * __half2float(of_row[n * 8 + column + e]);
     }
   }
 #pragma unroll
@@ -197,7 +199,7 @@ __device__ __forceinline__ void make_powers(float (&c)[TILES][4], float (&shrunk
       for (int n = 0; n < TILES; ++n)
 #pragma unroll
         for (int e = 0; e < 2; ++e)
-          if (n * 8 + column + e >= sees) c[n][2 * i + e] = -INFINITY;
+          if ((FIRST_SEES || n * 8 + 8 > LAST) && n * 8 + column + e >= sees) c[n][2 * i + e] = -INFINITY;
     }
   }
   constexpr float TIMES = SCALED_FIRST ? 1.f : SCALE;

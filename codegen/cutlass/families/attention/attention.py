@@ -109,6 +109,7 @@ def _wgmma_source(tile: WgmmaAttentionTile, chain: EpilogueCode, chip: Chip) -> 
         **_words(tile.problem, chain),
         GROUPS=tile.groups,
         BLOCK=tile.block,
+        LAST=(tile.problem.keys - 1) % tile.block + 1,
         STAGES=tile.stages,
         ONCE=tile.once,
         PRODUCTS="".join(products),
