@@ -139,8 +139,10 @@ with sums and without."""
 SMALL_ATTENTIONS = (
     Attention("small_attention", 24, 70, 24, 1, causal=False),
     Attention("small_causal", 70, 70, 32, 2, causal=True),
+    Attention("small_masked", 40, 150, 40, 1, causal=False),
 )
-"""Attention for the executor: more than one block of keys, rows and keys that are ragged, padded elements of a head."""
+"""Attention for the executor: more than one block of keys, rows and keys that are ragged, padded elements of a head; by
+wgmma, blocks of one and of several groups, more blocks of keys than stages."""
 
 SMALL_LAYERS = (
     Block("small_window", 72, 9, (Conv(72, 3, end=""),), True, "Relu"),

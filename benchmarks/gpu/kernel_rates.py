@@ -45,6 +45,7 @@ SPLIT: Mapping[str, str] = {
     "gemm": "tile",
     "wgmma_layer": "tile",
     "norm_product": "tile",
+    "attention": "by",
     "convolution_chain": "by",
     "product_pair": "instruction",
     "inverted_residual": "weights",

@@ -1,1 +1,1 @@
-"""Attention in one kernel: its operands, its tiles, its launch."""
+"""Attention in one kernel: its operands, its tiles by mma and by wgmma, its launch."""

@@ -1,4 +1,4 @@
-"""Attention as one kernel: scores and weights stay in registers, and heads are read where they lie.
+"""Attention as one kernel, by mma or by wgmma: scores and weights stay in registers, heads are read where they lie.
 
     q, k, v (+ mask)  -->  softmax(scale q k^T + mask) v, operators behind it   -->   one launch
 
@@ -14,18 +14,13 @@ from math import log2
 
 from codegen.cutlass.families.attention.attention_operands import AttentionProblem, attention_of
 from codegen.cutlass.families.attention.attention_tiles import AttentionTile, attention_tiles
+from codegen.cutlass.families.attention.wgmma_tiles import WgmmaAttentionTile, wgmma_tiles
 from codegen.cutlass.families.fused.fused_family import FusedCosts, FusedFamily
+from codegen.cutlass.families.wgmma.group_products import group_product
 from codegen.cutlass.kernel.epilogues import EpilogueCode, chain_of
 from codegen.cutlass.kernel.expressions import literal
 from codegen.cutlass.kernel.family import KernelWork
-from codegen.cutlass.kernel.floors import (
-    arithmetic_floor,
-    cache_floor,
-    lanes_floor,
-    main_floor,
-    shared_floor,
-    stored_bytes,
-)
+from codegen.cutlass.kernel.floors import main_floor, stored_bytes
 from codegen.cutlass.kernel.launches import Address, Argument, Launch, Source
 from codegen.cutlass.sources import filled, source_text
 from hw_models.chip import Chip
@@ -44,26 +39,15 @@ class _Attention:
     work: KernelWork
     problem: AttentionProblem
 
-    def tiles(self) -> tuple[AttentionTile, ...]:
-        return attention_tiles(self.problem, self.work.chip)
+    def tiles(self) -> tuple[AttentionTile | WgmmaAttentionTile, ...]:
+        chip = self.work.chip
+        return (*wgmma_tiles(self.problem, chip), *attention_tiles(self.problem, chip))
 
-    def costs(self, tile: AttentionTile) -> FusedCosts:
-        chip, problem, blocks = self.work.chip, self.problem, tile.blocks
-        own = tile.mean_seen * (tile.deep + tile.wide)  # elements of k and v that a block reads
-        scores = tile.rows * tile.mean_seen
-        each_thread = tile.mean_seen / tile.block * tile.step_operations
-        read = own + tile.rows * (problem.size + (tile.mean_seen if problem.mask else 0))
-        floors = (
-            main_floor(chip, stored_bytes(self.work)),
-            arithmetic_floor(chip, "tensor", scores * (tile.deep + tile.wide), (blocks,),
-                             chip.tensor.macs_per_cycle("mma", "float16")),
-            lanes_floor(chip, int(tile.warps * each_thread), int(each_thread), blocks),
-            shared_floor(chip, int(2 * (tile.warps + 1) * own), blocks),
-            cache_floor(chip, int(2 * blocks * read)),
-        )  # fmt: skip
-        return FusedCosts(floors, blocks=(blocks,))
+    def costs(self, tile: AttentionTile | WgmmaAttentionTile) -> FusedCosts:
+        chip = self.work.chip
+        return FusedCosts((main_floor(chip, stored_bytes(self.work)), *tile.floors(chip)), blocks=(tile.blocks,))
 
-    def launch(self, tile: AttentionTile, constants: Constants) -> Launch:
+    def launch(self, tile: AttentionTile | WgmmaAttentionTile, constants: Constants) -> Launch:
         del constants
         work, problem = self.work, self.problem
         ops = [work.graph.op_by_name[name] for name in work.layer.ops[1:]]
@@ -78,7 +62,12 @@ class _Attention:
             *chain.arguments,
         )
         grid, block = (tile.blocks, 1, 1), (tile.threads, 1, 1)
-        return Launch(_source(tile, chain, work.chip), "attention", grid, block, arguments, tile.shared_bytes)
+        source = (
+            _wgmma_source(tile, chain, work.chip)
+            if isinstance(tile, WgmmaAttentionTile)
+            else _source(tile, chain, work.chip)
+        )
+        return Launch(source, "attention", grid, block, arguments, tile.shared_bytes)
 
 
 def _attention_of(work: KernelWork) -> _Attention | None:
@@ -96,26 +85,56 @@ def _attention_of(work: KernelWork) -> _Attention | None:
 
 
 def _source(tile: AttentionTile, chain: EpilogueCode, chip: Chip) -> Source:
-    problem = tile.problem
     text = filled(
         "attention.cu",
-        SIZE=problem.size,
-        WIDTH=problem.width,
-        HEADS=problem.heads,
-        SHARED_BY=problem.shared,
+        **_words(tile.problem, chain),
         ROWS=tile.rows,
         BLOCK=tile.block,
-        FIRST_SEES=problem.first_sees,
-        MASKED=problem.mask is not None,
-        BY_EIGHT=problem.by_eight,
-        SCALE=literal(problem.scale * log2(euler)),
-        V=1 if problem.width % 8 else 8,
+        BY_EIGHT=tile.problem.by_eight,
+        V=1 if tile.problem.width % 8 else 8,
         SHARED=tile.shared_bytes,
         SHARERS=tile.sharers(chip),
-        PARAMETERS=chain.declarations,
-        EPILOGUE=chain.statements,
     )
     return Source("attention", source_text("common.cuh", "primitives.cuh", "planes.cuh") + text)
+
+
+def _wgmma_source(tile: WgmmaAttentionTile, chain: EpilogueCode, chip: Chip) -> Source:
+    products = (
+        group_product("multiply_first", tile.block, left="shared", begins=True),
+        group_product("multiply_next", tile.block, left="shared"),
+        group_product("multiply_weights", tile.problem.width, left="registers", turned=True),
+    )
+    text = filled(
+        "attention_wgmma.cu",
+        **_words(tile.problem, chain),
+        GROUPS=tile.groups,
+        BLOCK=tile.block,
+        LAST=(tile.problem.keys - 1) % tile.block + 1,
+        STAGES=tile.stages,
+        ONCE=tile.once,
+        PRODUCTS="".join(products),
+        SHARED=tile.shared_bytes,
+        SHARERS=tile.sharers,
+        LOADER_REGISTERS=tile.loader_registers,
+        MULTIPLIER_REGISTERS=tile.multiplier_registers(chip),
+    )
+    shared = source_text("common.cuh", "primitives.cuh", "planes.cuh", "stages.cuh")
+    return Source("attention_wgmma", shared + text)
+
+
+def _words(problem: AttentionProblem, chain: EpilogueCode) -> dict[str, str | int]:
+    """Of both templates."""
+    return {
+        "SIZE": problem.size,
+        "WIDTH": problem.width,
+        "HEADS": problem.heads,
+        "SHARED_BY": problem.shared,
+        "FIRST_SEES": problem.first_sees,
+        "MASKED": problem.mask is not None,
+        "SCALE": literal(problem.scale * log2(euler)),
+        "PARAMETERS": chain.declarations,
+        "EPILOGUE": chain.statements,
+    }
 
 
 ATTENTION = FusedFamily("attention", _attention_of)

@@ -9,8 +9,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from codegen.cutlass.families.attention.attention_operands import AttentionProblem
+from codegen.cutlass.families.attention.seen_keys import SCORE_OPERATIONS, row_blocks, seen_keys
 from codegen.cutlass.families.fused.occupancy import copied_pitch, rounded_up, sharing_blocks, thread_registers
+from codegen.cutlass.kernel.floors import arithmetic_floor, cache_floor, lanes_floor, shared_floor
 from hw_models.chip import Chip
+from partitioner.ir.kernels import KernelFloor
 
 ROWS = (64, 128, 32, 16)
 """Rows of a block: a warp has 16. The fewest are only for few rows: all warps read what one has brought."""
@@ -18,8 +21,6 @@ BLOCKS = (64, 32, 16)
 """Keys at a time, the fewest only for few keys."""
 OTHER_REGISTERS, MASK_REGISTERS = 56, 24
 """Registers of a thread for addresses and for data on its way between memories; more of them where there is a mask."""
-SCORE_OPERATIONS = 4
-"""Operations of a score besides products, at least: the largest so far, the distance from it, its power, the sum."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,7 @@ class AttentionTile:
 
     @property
     def parameters(self) -> tuple[tuple[str, int | str], ...]:
-        return (("rows", self.rows), ("keys", self.block))
+        return (("by", "mma"), ("rows", self.rows), ("keys", self.block))
 
     @property
     def warps(self) -> int:
@@ -55,7 +56,7 @@ class AttentionTile:
     @property
     def row_blocks(self) -> int:
         """Blocks of threads of a head of k and v."""
-        return -(-self.problem.rows * self.problem.shared // self.rows)
+        return row_blocks(self.problem, self.rows)
 
     @property
     def blocks(self) -> int:
@@ -95,24 +96,21 @@ class AttentionTile:
         smaller."""
         return self.block / 2 * SCORE_OPERATIONS + self.wide / 2
 
-    @property
-    def seen(self) -> int:
-        """Keys of all blocks of rows of a head of k and v, in whole steps."""
-        problem = self.problem
-        if not problem.first_sees:
-            return self.row_blocks * rounded_up(problem.keys, self.block)
-        found = 0
-        for first in range(0, problem.rows * problem.shared, self.rows):
-            last = min(first + self.rows, problem.rows * problem.shared) - 1
-            same = first // problem.rows == last // problem.rows
-            farthest = last % problem.rows if same else problem.rows - 1
-            found += rounded_up(min(problem.keys, problem.first_sees + farthest), self.block)
-        return found
-
-    @property
-    def mean_seen(self) -> float:
-        """Keys that a block of threads reads, as a mean."""
-        return self.seen / self.row_blocks
+    def floors(self, chip: Chip) -> tuple[KernelFloor, ...]:
+        """Floors of the tensor cores, the CUDA cores, shared memory and the L2, with whole blocks of rows and keys."""
+        problem, blocks = self.problem, self.blocks
+        seen = seen_keys(problem, self.rows, self.block) / self.row_blocks
+        own = seen * (self.deep + self.wide)  # elements of k and v that a block reads
+        scores = self.rows * seen
+        each_thread = seen / self.block * self.step_operations
+        read = own + self.rows * (problem.size + (seen if problem.mask else 0))
+        rate = chip.tensor.macs_per_cycle("mma", "float16")
+        return (
+            arithmetic_floor(chip, "tensor", scores * (self.deep + self.wide), (blocks,), rate),
+            lanes_floor(chip, int(self.warps * each_thread), int(each_thread), blocks),
+            shared_floor(chip, int(2 * (self.warps + 1) * own), blocks),
+            cache_floor(chip, int(2 * blocks * read)),
+        )
 
 
 def attention_tiles(problem: AttentionProblem, chip: Chip) -> tuple[AttentionTile, ...]:
