@@ -35,7 +35,6 @@ from partitioner.ir.regions import Box, full_box
 TIMED = 2
 """Tilings of a layer that the cycle model times: the first ones by an estimate; beside loops, one order of tiles."""
 
-
 _Looped = MatrixLayer | ConvolutionLayer
 _Tiling = MatrixTiling | ConvolutionTiling
 _Form = tuple[float, int, _Tiling | TileOrder | None]

@@ -16,10 +16,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from codegen.gemmini.isa.geometry import ArrayGeometry
+from codegen.gemmini.isa.matrix_loops import MOVED_BYTES
 from codegen.gemmini.isa.operations import Decoded, operation
-
-MOVED_BYTES = 64
-"""Bytes of a row of the main memory that one instruction of a loop moves at most, if that is a block."""
 
 SETTINGS = tuple(f"loop_conv_ws_config_{number}" for number in range(1, 7))
 LOOP = "loop_conv_ws"
@@ -139,6 +137,11 @@ class ConvolutionLoop:
     def sums_rows(self, dim: int) -> int:
         """Rows of the accumulator."""
         return -(-self.part_channels // dim) * self.part_images * self.rows * self.columns
+
+    def products(self, dim: int) -> int:
+        """Products of blocks."""
+        deep = self.kernel_rows * -(-self.kernel_columns // self.pixels) * -(-self.kernel_channels // dim)
+        return -(-self.part_channels // dim) * deep * self.part_images * self.rows * -(-self.columns // dim)
 
     def input_row(self, geometry: ArrayGeometry) -> int:
         """The scratchpad's row where the patch begins."""

@@ -79,6 +79,11 @@ class MatrixLoop:
         i, j, k = self.blocks(dim)
         return (i + j) * k * dim <= geometry.local_rows // 2 and i * j * dim <= geometry.accumulator_rows // 2
 
+    def products(self, dim: int) -> int:
+        """Products of blocks."""
+        i, j, k = self.blocks(dim)
+        return i * j * k
+
     def matrix(self, name: Matrix, dim: int) -> MovedBlocks:
         """How one of the matrices is moved."""
         at_once = dim * max(1, MOVED_BYTES // dim)

@@ -24,14 +24,9 @@ Touches = Mapping[Part, tuple[tuple[Region, ...], tuple[Region, ...], float]]
 """What each part of a loop reads and writes, and its cycles or bytes; parts that a loop does not have are left out."""
 
 
-class LoopTiling(Protocol):
-    """Extents of one loop; its text says them."""
-
-    def __str__(self) -> str: ...
-
-
 LoopT = TypeVar("LoopT", bound=AcceleratorLoop)
-TilingT = TypeVar("TilingT", bound=LoopTiling)
+TilingT = TypeVar("TilingT")
+"""Extents of one loop; its text says them."""
 
 
 class LoopedLayer(Protocol, Generic[TilingT, LoopT]):
@@ -50,7 +45,7 @@ class LoopedLayer(Protocol, Generic[TilingT, LoopT]):
         """Its loops, in order."""
         ...
 
-    def settings(self, tiling: TilingT, geometry: ArrayGeometry) -> tuple[Instr, ...]:
+    def settings(self, geometry: ArrayGeometry) -> tuple[Instr, ...]:
         """What is configured before them."""
         ...
 
@@ -69,7 +64,7 @@ def looped_instrs(
 ) -> tuple[tuple[Instr, ...], int]:
     """Instructions of a layer, whose first sums take this half of the accumulator, 0 or 1, and the half after it. The
     first instruction of a loop carries its code."""
-    made = [*layer.settings(tiling, geometry)]
+    made = [*layer.settings(geometry)]
     half_bytes = geometry.accumulator_rows // 2 * geometry.dim * 4
     for loop in layer.loops(tiling, geometry):
         touched = layer.touched(loop, geometry, Region(ACCUMULATOR, sums_half * half_bytes, half_bytes))

@@ -166,9 +166,9 @@ class ConvolutionLayer:
             activation=int(self.relu), out_scale=self.scale,
         )  # fmt: skip
 
-    def settings(self, tiling: ConvolutionTiling, geometry: ArrayGeometry) -> tuple[Instr, ...]:
+    def settings(self, geometry: ArrayGeometry) -> tuple[Instr, ...]:
         """What is configured before the loops."""
-        del tiling, geometry
+        del geometry
         execute = once("config_ex", weight_stationary=1, a_stride=1 if self._thins else self.down.step, c_stride=1)
         store = once("config_st", activation=int(self.relu), stride=self.result[2], scale=self.scale)
         return (

@@ -109,9 +109,8 @@ class MatrixLayer:
                     )  # fmt: skip
                     number += 1
 
-    def settings(self, tiling: MatrixTiling, geometry: ArrayGeometry) -> tuple[Instr, ...]:
+    def settings(self, geometry: ArrayGeometry) -> tuple[Instr, ...]:
         """What is configured before the loops."""
-        del tiling
         load = (
             once("config_ld", state=state, pixels_per_row=1, block_rows=geometry.dim, scale=1.0, stride=stride)
             for state, stride in enumerate((self.depth, self.columns, 0))

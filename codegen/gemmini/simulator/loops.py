@@ -16,12 +16,13 @@ from codegen.gemmini.isa.convolution_loops import ConvolutionLoop, convolution_l
 from codegen.gemmini.isa.geometry import ArrayGeometry
 from codegen.gemmini.isa.matrix_loops import MatrixLoop, matrix_loop
 from codegen.gemmini.isa.operations import FUNCTIONS, decoded
-from codegen.gemmini.isa.unrolled import Instructions, LoopPlaces, Part, unrolled
+from codegen.gemmini.isa.unrolled import AcceleratorLoop, Instructions, LoopPlaces, Part, unrolled
 from codegen.gemmini.simulator import core
 from codegen.gemmini.simulator.status import (
     BAD_CONFIG,
     LOOP_SUMS_APART,
     LOOP_TOO_LARGE,
+    LOOP_TOO_LONG,
     LOOP_UNSET,
     NOT_SIMULATED,
     RUNNING,
@@ -30,6 +31,10 @@ from codegen.gemmini.simulator.status import (
 _WORD = (1 << 64) - 1
 _NORMS, _KNOWN_BITS = (2, 4), 0b111
 """Of `loop_ws`: activations that are norms, and known bits of its second operand."""
+
+MOST_PRODUCTS = 1 << 21
+"""Products of blocks of one loop, at most: all of its instructions are held at once. None on the two builds that have
+chip files has as many."""
 
 
 @dataclass(slots=True)
@@ -70,24 +75,27 @@ class LoopUnroller:
     def _product(self, loop: MatrixLoop) -> Mapping[Part, Instructions] | int:
         if 3 in (loop.a_half, loop.b_half) or (loop.turned_a and loop.turned_b):
             return BAD_CONFIG
-        if not loop.fits(self.geometry):
-            return LOOP_TOO_LARGE
+        if (status := self._size_refused(loop)) != RUNNING:
+            return status
         made = unrolled(loop, self.geometry, self.products)
         sums = 1 - self.products.sums if loop.c else self.products.sums
         self.products = LoopPlaces(1 - self.products.place, sums)
         return made
 
     def _convolution(self, loop: ConvolutionLoop) -> Mapping[Part, Instructions] | int:
-        if (status := _convolution_refused(loop)) != RUNNING:
+        if (status := _convolution_refused(loop) or self._size_refused(loop)) != RUNNING:
             return status
-        if not loop.fits(self.geometry):
-            return LOOP_TOO_LARGE
         if bool(loop.bias) == self.begun:  # the generator's models differ in the half of the accumulator
             return LOOP_SUMS_APART
         made = unrolled(loop, self.geometry, LoopPlaces(sums=self.convolution_sums))
         self.begun = not loop.output
         self.convolution_sums = 1 - self.convolution_sums if loop.output else self.convolution_sums
         return made
+
+    def _size_refused(self, loop: AcceleratorLoop) -> int:
+        if not loop.fits(self.geometry):
+            return LOOP_TOO_LARGE
+        return LOOP_TOO_LONG if loop.products(self.geometry.dim) > MOST_PRODUCTS else RUNNING
 
 
 def _convolution_refused(loop: ConvolutionLoop) -> int:

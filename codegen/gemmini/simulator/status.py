@@ -8,7 +8,7 @@ from collections.abc import Mapping
     10
 )
 BAD_CONFIG, NO_FACTOR, NOT_SIMULATED, FLOATS_OFF, MISALIGNED, NOTES_FULL, UNFENCED = range(10, 17)
-LOOP_UNSET, LOOP_TOO_LARGE, LOOP_SUMS_APART, UNROLL = range(17, 21)
+LOOP_UNSET, LOOP_TOO_LARGE, LOOP_SUMS_APART, UNROLL, LOOP_TOO_LONG = range(17, 22)
 
 MEANINGS: Mapping[int, str] = {
     LIMIT: "the limit of instructions is reached",
@@ -24,6 +24,7 @@ MEANINGS: Mapping[int, str] = {
     NO_FACTOR: "the left factor is no block",
     LOOP_UNSET: "extents, addresses and strides were not all set since the loop before",
     LOOP_TOO_LARGE: "its blocks fill more than half of the scratchpad or of the accumulator",
+    LOOP_TOO_LONG: "it is more products of blocks than are simulated at once",
     LOOP_SUMS_APART: "something must be added once before each time that sums leave, zeros at least",
     NOT_SIMULATED: "this is not simulated",
     MISALIGNED: "{about:#x} is no multiple of the bytes that are read or written",

@@ -19,6 +19,7 @@ from codegen.gemmini.isa.operations import ACCUMULATOR as SUMS
 from codegen.gemmini.isa.operations import FULL_WIDTH, FUNCTIONS, GARBAGE, Decoded, decoded
 from codegen.gemmini.isa.unrolled import AcceleratorLoop, Instructions, LoopPlaces, Part, unrolled
 from codegen.gemmini.streams.instructions import BARRIER
+from codegen.gemmini.streams.pieces import MOVES_IN
 from codegen.gemmini.streams.streams import Do, Item, Loop, Unrolled, stream_of
 from codegen.gemmini.timing.issued_loops import (
     COMPUTE,
@@ -29,7 +30,7 @@ from codegen.gemmini.timing.issued_loops import (
     is_accelerated,
     loop_work,
 )
-from codegen.gemmini.timing.unrolled_work import STATES, MoveSettings, beat_bytes, part_work
+from codegen.gemmini.timing.unrolled_work import MoveSettings, beat_bytes, part_work
 from hw_models.chip import Chip
 from isched.program.program import Instr, Program
 from isched.program.timed_ops import CoreIssue, IssueCost
@@ -163,7 +164,7 @@ class _Issuing:
         """Requests, bytes, beats and rows of one instruction that moves."""
         fields = {name: int(value) for name, value in found.fields}
         rows, columns, blocks, more = fields["rows"], fields["columns"], -(-fields["columns"] // self.dim), 0
-        state = STATES.get(found.operation.mnemonic)
+        state = MOVES_IN.get(found.operation.mnemonic)
         if state is None:
             size, repeated = columns * (4 if fields["row"] & FULL_WIDTH else 1), 0
             rows, more = self.moves.pool if self.moves.pool[0] else (rows, 0)

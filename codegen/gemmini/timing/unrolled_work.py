@@ -11,10 +11,9 @@ import numpy as np
 
 from codegen.gemmini.isa.operations import ACCUMULATOR, FULL_WIDTH, FUNCTIONS
 from codegen.gemmini.isa.unrolled import Instructions, Numbers, Part
+from codegen.gemmini.streams.pieces import MOVES_IN
 from codegen.gemmini.timing.issued_loops import LEAST_BLOCK_CYCLES, LOOP_DOES, IssuedLoop
 from hw_models.chip import Chip
-
-STATES = {"mvin": 0, "mvin2": 1, "mvin3": 2}
 
 
 @dataclass(slots=True)
@@ -37,7 +36,7 @@ class MoveSettings:
                 self.pool = (outputs, outputs * (size * size - 1)) if first >> 4 & 3 else (0, 0)
 
 
-STATES_BY_FUNCTION = {FUNCTIONS[name]: state for name, state in STATES.items()}
+STATES_BY_FUNCTION = {FUNCTIONS[name]: state for name, state in MOVES_IN.items()}
 
 
 def beat_bytes(chip: Chip) -> int:

@@ -18,7 +18,7 @@ import pytest
 from codegen.gemmini.emit.core_code import stream_code
 from codegen.gemmini.emit.executable import end_code, start_code
 from codegen.gemmini.isa.convolution_loops import ConvolutionLoop
-from codegen.gemmini.isa.geometry import DEFAULT
+from codegen.gemmini.isa.geometry import DEFAULT, ArrayGeometry
 from codegen.gemmini.isa.matrix_loops import MatrixLoop
 from codegen.gemmini.isa.unrolled import AcceleratorLoop
 from codegen.gemmini.kernels.accelerator_loops import loop_items
@@ -35,7 +35,7 @@ from partitioner.planners.levels import O0, O3
 from tests.codegen.gemmini.drawn_convolutions import drawn_convolutions
 from tests.codegen.gemmini.drawn_loops import DrawnLoops, drawn_loops
 from tests.codegen.gemmini.quantised_networks import convolution, product, residual
-from tests.codegen.gemmini.test_machine import IN, OUT, executable, ran
+from tests.codegen.gemmini.test_machine import IN, OUT, executable, named, ran
 from tests.small_models import save
 
 CHIP = load_chip("gemmini")
@@ -146,6 +146,18 @@ def test_a_fault_of_a_loop_over_a_convolution_names_it(name: str) -> None:
     result = ran((*SETTINGS, *faulty), A_BYTES)
     assert said in result.fault
     assert result.fault.startswith(f"pc {result.pc:#x}, loop_conv_ws ")
+
+
+@pytest.mark.parametrize(
+    "loop",
+    [replace(CONVOLUTION, rows=2000, columns=1, kernel_rows=2000, kernel_columns=1, kernel_channels=1),
+     MatrixLoop(1448, 1448, 724, IN, IN, 0, OUT, 724, 1448, 0, 1448, 1, 1)],
+)  # fmt: skip
+def test_a_program_for_a_larger_array_may_not_ask_for_any_number_of_products(loop: AcceleratorLoop) -> None:
+    """All of its instructions would be made at once."""
+    larger = ArrayGeometry(4, 1 << 20, 1 << 20)
+    code = [*start_code(), *stream_code((*SETTINGS, *loop_items(loop, larger))), *end_code()]
+    assert "more products of blocks than are simulated" in simulate(executable(code, [named(larger)]), {}).fault
 
 
 def test_a_loop_over_a_convolution_runs() -> None:

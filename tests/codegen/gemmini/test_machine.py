@@ -15,27 +15,32 @@ import pytest
 
 from codegen.gemmini.emit.core_code import constant, stream_code
 from codegen.gemmini.emit.executable import end_code, host_segment, host_symbols, start_code
-from codegen.gemmini.isa.geometry import BASE
+from codegen.gemmini.isa.geometry import BASE, ArrayGeometry, geometry_symbol
 from codegen.gemmini.isa.operations import ACCUMULATE, ACCUMULATOR, FULL_WIDTH, GARBAGE
 from codegen.gemmini.isa.table import CODEC, instruction
 from codegen.gemmini.simulator.machine import MachineError, MachineResult, simulate
 from codegen.gemmini.streams.streams import Elements, Item, Loop, Operand, looped, once, operands_of, stream_of
 from codegen.riscv.codec import Instruction
-from codegen.riscv.elf_format import ELF64
+from codegen.riscv.elf_format import ELF64, ElfSymbol, SymbolKind
 from codegen.riscv.elf_writer import ElfSegment, SegmentFlags, elf_bytes
 from tests.codegen.gemmini.drawn_programs import drawn_program
 
 IN, OUT = BASE + 0x10000, BASE + 0x20000
 
 
-def executable(code: Sequence[Instruction]) -> bytes:
+def executable(code: Sequence[Instruction], symbols: Sequence[ElfSymbol] = ()) -> bytes:
     text = b"".join(CODEC.encode(word).to_bytes(4, "little") for word in code)
     segments = (ElfSegment(".text", BASE, (text,), SegmentFlags.READ_EXECUTE), host_segment())
-    return elf_bytes(BASE, segments, host_symbols(), b"", ELF64)
+    return elf_bytes(BASE, segments, (*host_symbols(), *symbols), b"", ELF64)
 
 
 def ran(items: Sequence[Item], data: bytes = b"") -> MachineResult:
     return simulate(executable([*start_code(), *stream_code(items), *end_code()]), {IN: data} if data else {})
+
+
+def named(geometry: ArrayGeometry) -> ElfSymbol:
+    """The symbol of a program for an array of that geometry."""
+    return ElfSymbol(geometry_symbol(geometry), BASE, 0, SymbolKind.OBJECT)
 
 
 CONFIGURED = (
