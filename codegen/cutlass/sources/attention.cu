@@ -29,19 +29,6 @@ union Shared {
 };
 static_assert(sizeof(Shared) == @SHARED@, "what the launch asks for");
 
-// Elements from one item, head and row to the next.
-struct Steps {
-  int item, head, row;
-};
-struct Layout {
-  Steps q, k, v, mask;
-};
-
-__device__ __forceinline__ float power_of_2(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
 // Four 8 x 8 matrices, each with rows and columns exchanged.
 __device__ __forceinline__ void load_turned(uint32_t (&r)[4], const half* row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -49,20 +36,6 @@ __device__ __forceinline__ void load_turned(uint32_t (&r)[4], const half* row) {
                : "r"(shared_address(row))
                : "memory");
 }
-__device__ __forceinline__ uint32_t as_halves(float low, float high) {
-  const half2 both = __floats2half2_rn(low, high);
-  return reinterpret_cast<const uint32_t&>(both);
-}
-// Over the four lanes that share rows of a result.
-__device__ __forceinline__ float largest_of_row(float x) {
-  x = fmaxf(x, __shfl_xor_sync(~0u, x, 1));
-  return fmaxf(x, __shfl_xor_sync(~0u, x, 2));
-}
-__device__ __forceinline__ float sum_of_row(float x) {
-  x += __shfl_xor_sync(~0u, x, 1);
-  return x + __shfl_xor_sync(~0u, x, 2);
-}
-
 // COUNT rows of EACH halves, by all threads, into planes of DEPTH: what there is not is zeros and not read. `at` gives
 // where a row is.
 template <int P, int COUNT, int EACH_ROW, int DEPTH, typename At>

@@ -50,14 +50,6 @@ struct Shared {
 };
 static_assert(offsetof(Shared, values_empty) + sizeof(Shared::values_empty) == @SHARED@, "what the launch asks for");
 
-// Elements from one item, head and row to the next.
-struct Steps {
-  int item, head, row;
-};
-struct Layout {
-  Steps q, k, v, mask;
-};
-
 @PRODUCTS@
 
 // What the compiler knows of these registers ends here: products change them behind its back.
@@ -72,25 +64,6 @@ template <int PENDING>
 __device__ __forceinline__ void products_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(PENDING) : "memory");
 }
-__device__ __forceinline__ float power_of_2(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
-__device__ __forceinline__ uint32_t as_halves(float low, float high) {
-  const half2 both = __floats2half2_rn(low, high);
-  return reinterpret_cast<const uint32_t&>(both);
-}
-// Over the four lanes that share rows of a result.
-__device__ __forceinline__ float largest_of_row(float x) {
-  x = fmaxf(x, __shfl_xor_sync(~0u, x, 1));
-  return fmaxf(x, __shfl_xor_sync(~0u, x, 2));
-}
-__device__ __forceinline__ float sum_of_row(float x) {
-  x += __shfl_xor_sync(~0u, x, 1);
-  return x + __shfl_xor_sync(~0u, x, 2);
-}
-
 // COUNT rows of EACH halves, by the warps that copy; what there is not is zeros and not read. `at` gives where a row is.
 template <typename To, int COUNT, int EACH_ROW, int DEPTH, typename At>
 __device__ __forceinline__ void copy_rows(half* to, const half* from, int there, At at) {

@@ -95,7 +95,7 @@ def _source(tile: AttentionTile, chain: EpilogueCode, chip: Chip) -> Source:
         SHARED=tile.shared_bytes,
         SHARERS=tile.sharers(chip),
     )
-    return Source("attention", source_text("common.cuh", "primitives.cuh", "planes.cuh") + text)
+    return Source("attention", source_text("common.cuh", "primitives.cuh", "planes.cuh", "scores.cuh") + text)
 
 
 def _wgmma_source(tile: WgmmaAttentionTile, chain: EpilogueCode, chip: Chip) -> Source:
@@ -118,7 +118,7 @@ def _wgmma_source(tile: WgmmaAttentionTile, chain: EpilogueCode, chip: Chip) -> 
         LOADER_REGISTERS=tile.loader_registers,
         MULTIPLIER_REGISTERS=tile.multiplier_registers(chip),
     )
-    shared = source_text("common.cuh", "primitives.cuh", "planes.cuh", "stages.cuh")
+    shared = source_text("common.cuh", "primitives.cuh", "planes.cuh", "stages.cuh", "scores.cuh")
     return Source("attention_wgmma", shared + text)
 
 
