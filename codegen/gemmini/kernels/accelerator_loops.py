@@ -9,6 +9,7 @@ depth finds room, a factor that the next loop needs too stays in its half.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 from codegen.gemmini.isa.geometry import ACCUMULATOR, BASE, MAIN, SCRATCHPAD, ArrayGeometry
@@ -23,6 +24,9 @@ ENGINES: Mapping[Part, str] = {"added": "load", "load": "load", "compute": "arra
 Touches = Mapping[Part, tuple[tuple[Region, ...], tuple[Region, ...], float]]
 """What each part of a loop reads and writes, and its cycles or bytes; parts that a loop does not have are left out."""
 
+
+RowT = TypeVar("RowT")
+"""What tells the rows of a part: the first one, or its image and that."""
 
 LoopT = TypeVar("LoopT", bound=AcceleratorLoop)
 TilingT = TypeVar("TilingT")
@@ -78,6 +82,39 @@ def looped_instrs(
             code = ()
         sums_half = 1 - sums_half if "store" in touched else sums_half
     return tuple(made), sums_half
+
+
+@dataclass(frozen=True, slots=True)
+class LoopTurn(Generic[RowT]):
+    """Which part of a layer the next loop has: rows, columns and depth from these on; which of the factors stays where
+    it is, the first one or the second one; and the halves of both, 1 or 2."""
+
+    row: RowT
+    column: int
+    deep: int
+    stay: tuple[bool, bool]
+    halves: tuple[int, int]
+
+
+def turns(
+    rows: Sequence[RowT], columns: Sequence[int], depths: Sequence[int], rows_inside: bool
+) -> Iterator[LoopTurn[RowT]]:
+    """Loops over all parts, rows or columns inside. A factor stays while nothing else takes its half: where one loop
+    has the whole depth, and the next one needs it too."""
+    whole, number = len(depths) == 1, 0
+    first, second = whole and not rows_inside, whole and rows_inside
+    pairs = (
+        [[(row, column) for row in rows] for column in columns]
+        if rows_inside
+        else [[(row, column) for column in columns] for row in rows]
+    )
+    for run, inside in enumerate(pairs):
+        for turn, (row, column) in enumerate(inside):
+            for deep in depths:
+                own, kept = 1 + number % 2, 1 + run % 2
+                stay = first and turn > 0, second and turn > 0
+                yield LoopTurn(row, column, deep, stay, (kept if first else own, kept if second else own))
+                number += 1
 
 
 def local_rows(memory: str, first: int, rows: int, dim: int) -> Region:

@@ -22,6 +22,7 @@ from codegen.gemmini.kernels.accelerator_loops import (
     main_rows,
     moved_bytes,
     powers,
+    turns,
 )
 from codegen.gemmini.kernels.finish import finish_of
 from codegen.gemmini.kernels.product_shape import Window, product_shape, span_of
@@ -111,31 +112,20 @@ class ConvolutionLayer:
 
     def loops(self, tiling: ConvolutionTiling, geometry: ArrayGeometry) -> Iterator[ConvolutionLoop]:
         """The loops, in order."""
-        dim = geometry.dim
+        dim, pixels = geometry.dim, self._pixels(geometry.dim)
         (all_rows, _, filters), depth = self.result, self.image[2]
-        inside, whole, beside = tiling.rows_inside, tiling.channels >= depth, self._pixels(dim) > 1
         heights = [(image, row) for image in range(self.images) for row in range(0, all_rows, tiling.rows)]
-        widths = range(0, filters, tiling.filters * dim)
-        pairs = (
-            [[(high, wide) for high in heights] for wide in widths]
-            if inside
-            else [[(high, wide) for wide in widths] for high in heights]
-        )
-        number = 0
-        for run, pair in enumerate(pairs):
-            for turn, ((image, row), first) in enumerate(pair):
-                for deep in range(0, depth, tiling.channels):
-                    stays, own, kept = whole and turn > 0, 1 + number % 2, 1 + run % 2
-                    weights_half = 2 if beside else kept if whole and inside else own
-                    yield self._loop(
-                        (image, row, min(all_rows, row + tiling.rows)),
-                        (first, min(filters, first + tiling.filters * dim)),
-                        (deep, min(depth, deep + tiling.channels)),
-                        (stays and not inside, stays and inside),
-                        (kept if whole and not inside else own, weights_half),
-                        self._pixels(dim),
-                    )  # fmt: skip
-                    number += 1
+        widths, depths = range(0, filters, tiling.filters * dim), range(0, depth, tiling.channels)
+        for turn in turns(heights, widths, depths, tiling.rows_inside):
+            (image, row), first, deep = turn.row, turn.column, turn.deep
+            yield self._loop(
+                (image, row, min(all_rows, row + tiling.rows)),
+                (first, min(filters, first + tiling.filters * dim)),
+                (deep, min(depth, deep + tiling.channels)),
+                turn.stay,
+                (turn.halves[0], 2 if pixels > 1 else turn.halves[1]),
+                pixels,
+            )
 
     def _loop(
         self, height: tuple[int, int, int], filters: tuple[int, int], channels: tuple[int, int],

@@ -19,6 +19,7 @@ from codegen.gemmini.kernels.accelerator_loops import (
     main_rows,
     moved_bytes,
     powers,
+    turns,
 )
 from codegen.gemmini.kernels.finish import finish_of
 from codegen.gemmini.kernels.product_shape import product_shape
@@ -81,33 +82,21 @@ class MatrixLayer:
 
     def loops(self, tiling: MatrixTiling, geometry: ArrayGeometry) -> Iterator[MatrixLoop]:
         """The loops, in order."""
-        dim = geometry.dim
-        i, j, k = tiling.i * dim, tiling.j * dim, tiling.k * dim
-        whole = k >= self.depth
-        rows, columns = range(0, self.rows, i), range(0, self.columns, j)
-        inside = tiling.rows_inside
-        number = 0
-        for run, outer in enumerate(columns if inside else rows):
-            for turn, inner in enumerate(rows if inside else columns):
-                row, column = (inner, outer) if inside else (outer, inner)
-                for deep in range(0, self.depth, k):
-                    last = deep + k >= self.depth
-                    stays = whole and turn > 0
-                    own, kept = 1 + number % 2, 1 + run % 2
-                    yield MatrixLoop(
-                        rows=min(i, self.rows - row),
-                        columns=min(j, self.columns - column),
-                        depth=min(k, self.depth - deep),
-                        a=0 if stays and not inside else BASE + self.a + row * self.depth + deep,
-                        b=0 if stays and inside else BASE + self.b + deep * self.columns + column,
-                        d=BASE + self.d + BIAS_BYTES * column if self.d >= 0 and deep == 0 else 0,
-                        c=BASE + self.c + row * self.columns + column if last else 0,
-                        a_step=self.depth, b_step=self.columns, d_step=0, c_step=self.columns,
-                        a_half=kept if whole and not inside else own,
-                        b_half=kept if whole and inside else own,
-                        accumulates=deep > 0 or self.d >= 0,
-                    )  # fmt: skip
-                    number += 1
+        i, j, k = (blocks * geometry.dim for blocks in (tiling.i, tiling.j, tiling.k))
+        rows, columns, depths = range(0, self.rows, i), range(0, self.columns, j), range(0, self.depth, k)
+        for turn in turns(rows, columns, depths, tiling.rows_inside):
+            row, column, deep = turn.row, turn.column, turn.deep
+            yield MatrixLoop(
+                rows=min(i, self.rows - row),
+                columns=min(j, self.columns - column),
+                depth=min(k, self.depth - deep),
+                a=0 if turn.stay[0] else BASE + self.a + row * self.depth + deep,
+                b=0 if turn.stay[1] else BASE + self.b + deep * self.columns + column,
+                d=BASE + self.d + BIAS_BYTES * column if self.d >= 0 and deep == 0 else 0,
+                c=BASE + self.c + row * self.columns + column if deep + k >= self.depth else 0,
+                a_step=self.depth, b_step=self.columns, d_step=0, c_step=self.columns,
+                a_half=turn.halves[0], b_half=turn.halves[1], accumulates=deep > 0 or self.d >= 0,
+            )  # fmt: skip
 
     def settings(self, geometry: ArrayGeometry) -> tuple[Instr, ...]:
         """What is configured before the loops."""
