@@ -6,19 +6,24 @@ Everything is compiled here; over there steps need Python and NumPy (`benchmarks
 each is made there from a seed, with the mean and the spread of the network's own. A pack for a GPU has machine code,
 one for the rehearsal on the executor (`--ptx`) has PTX. `--small` takes networks and batches that the executor runs in
 seconds. Level O3 is packed where it fuses something. With them go the ways of the case study (`study.py`), and
-candidates of single groups; not where networks are named.
+candidates of single groups of blocks; not where networks are named.
 
-Equal checkouts make equal packs, byte for byte. A network that does not compile is named in the manifest and on the
-screen, and the exit code is then 1.
+Each network with a batch is a part, and so are each subject of the study with a batch and the candidates of a block;
+`--processes` parts are made at a time. Equal checkouts make equal packs, byte for byte. A network that does not compile
+is named in the manifest and on the screen, and the exit code is then 1.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +77,10 @@ from partitioner.planners.levels import planner_or_auto
 ROOT = Path(__file__).resolve().parents[2]
 CHIPS = ("h200",)
 MOST_BYTES = 40 << 20
+MOST_PROCESSES = 4
+"""Unless more are asked for: each takes up to a gigabyte, and up to four compilers."""
+PROGRAMS, STUDY, CANDIDATES = "programs", "study", "candidates"
+"""Lists of the manifest."""
 
 Progress = Callable[[str], None]
 
@@ -88,44 +97,103 @@ class Wanted:
     subjects: tuple[Subject, ...] = ()
 
 
-def build(folder: Path, wanted: Wanted, progress: Progress) -> tuple[dict[str, Any], int]:
-    """Write a pack; its manifest, and the bytes of all of it. Raises UserError."""
-    writer = PackWriter(folder)
-    programs: list[dict[str, Any]] = []
-    left_out: list[dict[str, Any]] = []
-    rates: dict[str, dict[str, Any]] = {}
-    study: list[dict[str, Any]] = []
-    candidates: list[dict[str, Any]] = []
-    for chip_name in wanted.chips:
-        chip = load_chip(chip_name)
-        target = target_of(chip)
-        if not isinstance(target, GroupTarget):
-            raise TargetError(f"chip {chip_name}", needs="a GPU", has=f"a chip of kind {chip.kind}")
-        rates[chip.name] = packed_rates(chip, writer, ptx=wanted.ptx)
-        for network in wanted.networks:
-            for batch in batches_of(network, wanted.batches):
-                progress(f"{network}, batch {batch}, {chip_name}")
-                try:
-                    programs += _packed(network, batch, chip, target, writer, wanted.ptx)
-                except UserError as error:
-                    progress(f"left out: {error}")
-                    reason = {"network": network, "batch": batch, "chip": chip_name, "reason": str(error)}
-                    left_out.append(reason)
+@dataclass(frozen=True)
+class Part:
+    """A network, or a subject of the study, with a batch for a chip: `kind` is the list of the manifest that its
+    entries go to."""
+
+    kind: str
+    name: str
+    batch: int
+    chip: str
+
+    def __str__(self) -> str:
+        what = {PROGRAMS: "", STUDY: "study of ", CANDIDATES: "candidates of "}[self.kind]
+        return f"{what}{self.name}, batch {self.batch}, {self.chip}"
+
+
+@dataclass(frozen=True)
+class Made:
+    """The entries of a part, the bytes of each object that they name, and why they are not all: "" where they are."""
+
+    entries: list[dict[str, Any]]
+    written: Mapping[str, int]
+    left_out: str = ""
+
+
+def parts_of(wanted: Wanted) -> tuple[Part, ...]:
+    """What is packed, in the order of the manifest."""
+    found = [
+        Part(PROGRAMS, network, batch, chip)
+        for chip in wanted.chips
+        for network in wanted.networks
+        for batch in batches_of(network, wanted.batches)
+    ]
+    for chip in wanted.chips:
         for subject in wanted.subjects:
-            progress(f"study of {subject.name}, {chip_name}")
-            study += _studied(subject, chip, target, writer, wanted.ptx)
-            candidates += _candidates(subject, chip, target, writer, wanted)
+            found += [Part(STUDY, subject.name, batch, chip) for batch in subject.batches]
+            ordered = min(subject.batches) if wanted.small else ORDERED_BATCH
+            if ordered in subject.batches and not subject.whole:
+                found.append(Part(CANDIDATES, subject.name, ordered, chip))
+    return tuple(found)
+
+
+def build(folder: Path, wanted: Wanted, progress: Progress, processes: int = 1) -> tuple[dict[str, Any], int]:
+    """Write a pack; its manifest, and the bytes of all of it. Raises UserError."""
+    writer = PackWriter.begun(folder)
+    rates = {}
+    for name in wanted.chips:
+        chip = load_chip(name)
+        if not isinstance(target_of(chip), GroupTarget):
+            raise TargetError(f"chip {name}", needs="a GPU", has=f"a chip of kind {chip.kind}")
+        rates[chip.name] = packed_rates(chip, writer, ptx=wanted.ptx)
+    lists: dict[str, list[dict[str, Any]]] = {PROGRAMS: [], STUDY: [], CANDIDATES: [], "left_out": []}
+    parts = parts_of(wanted)
+    for part, made in zip(parts, _all_made(partial(_made, folder, wanted), parts, processes), strict=True):
+        progress(str(part))
+        writer.written.update(made.written)
+        lists[part.kind] += made.entries
+        if made.left_out:
+            progress(f"left out: {made.left_out}")
+            reason = {"network": part.name, "batch": part.batch, "chip": part.chip, "reason": made.left_out}
+            lists["left_out"].append(reason)
     manifest = {
         "checkout": checkout_hash(ROOT),
         "small": wanted.small,
         "code": "ptx" if wanted.ptx else "cubin",
-        "programs": programs,
-        "left_out": left_out,
         "rates": rates,
-        "study": study,
-        "candidates": candidates,
+        **lists,
     }
     return manifest, writer.finish(manifest)
+
+
+def _all_made(made: Callable[[Part], Made], parts: Sequence[Part], processes: int) -> Iterator[Made]:
+    """In the order of the parts."""
+    if processes == 1 or len(parts) < 2:
+        yield from map(made, parts)
+        return
+    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+        yield from pool.map(made, parts)
+
+
+def _made(folder: Path, wanted: Wanted, part: Part) -> Made:
+    """Raises UserError for a subject of the study that does not compile."""
+    writer, chip = PackWriter(folder), load_chip(part.chip)
+    target = target_of(chip)
+    assert isinstance(target, GroupTarget)
+    entries: list[dict[str, Any]] = []
+    if part.kind == PROGRAMS:
+        try:
+            entries += _packed(part.name, part.batch, chip, target, writer, wanted.ptx)
+        except UserError as error:
+            return Made(entries, writer.written, str(error))
+        return Made(entries, writer.written)
+    subject = next(subject for subject in wanted.subjects if subject.name == part.name)
+    if part.kind == STUDY:
+        entries += _studied(subject, part.batch, chip, target, writer, wanted.ptx)
+    else:
+        entries += _candidates(subject, part.batch, chip, target, writer, wanted)
+    return Made(entries, writer.written)
 
 
 def _packed(
@@ -151,30 +219,26 @@ def _packed(
 
 
 def _studied(
-    subject: Subject, chip: Chip, target: GroupTarget, writer: PackWriter, ptx: bool
+    subject: Subject, batch: int, chip: Chip, target: GroupTarget, writer: PackWriter, ptx: bool
 ) -> Iterator[dict[str, Any]]:
-    """Every way of every batch; one whose kernels are those of a way before it is only named. Raises UserError."""
-    for batch in subject.batches:
-        model, recipes = _with_drawn_weights(studied_model(subject.name, batch, chip, target))
-        packed: dict[tuple[str, ...], str] = {}
-        for way in ways(model, subject, batch, chip, target):
-            kernels = tuple(group.kernel for group in way.planned.plan.groups)
-            entry = _study_entry(subject.name, batch, chip, target, way)
-            if kernels in packed:
-                yield {**entry, "same": packed[kernels]}
-                continue
-            packed[kernels] = way.name
-            done = compile_plan(way.planned, CompileOptions(planner_or_auto(way.planned.plan.level), batch))
-            yield {**entry, **_objects(done, model, recipes, writer, ptx)}
+    """Every way of a batch; one whose kernels are those of a way before it is only named. Raises UserError."""
+    model, recipes = _with_drawn_weights(studied_model(subject.name, batch, chip, target))
+    packed: dict[tuple[str, ...], str] = {}
+    for way in ways(model, subject, batch, chip, target):
+        kernels = tuple(group.kernel for group in way.planned.plan.groups)
+        entry = _study_entry(subject.name, batch, chip, target, way)
+        if kernels in packed:
+            yield {**entry, "same": packed[kernels]}
+            continue
+        packed[kernels] = way.name
+        done = compile_plan(way.planned, CompileOptions(planner_or_auto(way.planned.plan.level), batch))
+        yield {**entry, **_objects(done, model, recipes, writer, ptx)}
 
 
 def _candidates(
-    subject: Subject, chip: Chip, target: GroupTarget, writer: PackWriter, wanted: Wanted
+    subject: Subject, batch: int, chip: Chip, target: GroupTarget, writer: PackWriter, wanted: Wanted
 ) -> Iterator[dict[str, Any]]:
-    """Of blocks of few layers."""
-    batch = min(subject.batches) if wanted.small else ORDERED_BATCH
-    if batch not in subject.batches:
-        return
+    """Of a block of few layers. Raises UserError."""
     model, recipes = _with_drawn_weights(studied_model(subject.name, batch, chip, target))
     for way in candidate_ways(model, chip, target, *((2,) if wanted.small else ())):
         done = compile_plan(way.planned, CompileOptions(planner_or_auto(way.planned.plan.level), batch))
@@ -283,6 +347,13 @@ def main() -> int:
     parser.add_argument("--network", action="append", metavar="NAME", help="of the zoo, or a file; may be repeated")
     parser.add_argument("--batch", action="append", type=at_least_one, metavar="N", help="may be repeated")
     parser.add_argument("--chip", action="append", metavar="CHIP", help=f"may be repeated (default {CHIPS[0]})")
+    parser.add_argument(
+        "--processes",
+        type=at_least_one,
+        default=min(MOST_PROCESSES, os.cpu_count() or 1),
+        metavar="N",
+        help="parts that are made at a time (default %(default)s)",
+    )
     options = parser.parse_args()
     wanted = Wanted(
         tuple(options.network or (SMALL_NETWORKS if options.small else NETWORKS)),
@@ -293,7 +364,8 @@ def main() -> int:
         () if options.network else SMALL_SUBJECTS if options.small else SUBJECTS,
     )
     try:
-        manifest, size = build(options.output, wanted, lambda said: print(said, flush=True))
+        said = partial(print, flush=True)
+        manifest, size = build(options.output, wanted, said, options.processes)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from hw_models.errors import FileError
+from hw_models.scratch import replace_file
 
 __all__ = ["FORMAT", "NEEDED", "Pack", "PackWriter", "Program", "checkout_hash", "expected_ms", "read_pack"]
 
@@ -132,24 +133,29 @@ class Pack:
 
 @dataclass
 class PackWriter:
-    """Objects as they are added; `finish` writes the manifest."""
+    """Objects as they are added; `finish` writes the manifest. Several may write to a folder that one has begun."""
 
     folder: Path
     written: dict[str, int] = field(default_factory=dict)
+    """Bytes of each object that this one has added."""
 
-    def __post_init__(self) -> None:
-        """Raises FileError for a folder that has something else in it."""
-        if self.folder.exists() and any(self.folder.iterdir()) and not (self.folder / MANIFEST).is_file():
-            raise FileError(f"{self.folder}", needs="an empty folder or an older pack", has="other files")
-        (self.folder / OBJECTS).mkdir(parents=True, exist_ok=True)
-        (self.folder / MANIFEST).unlink(missing_ok=True)
+    @classmethod
+    def begun(cls, folder: Path) -> PackWriter:
+        """In an empty folder, or one of an older pack, whole or not. Raises FileError for a folder that has something
+        else in it."""
+        others = {path.name for path in folder.iterdir()} - {OBJECTS} if folder.exists() else set()
+        if others and MANIFEST not in others:
+            raise FileError(f"{folder}", needs="an empty folder or an older pack", has="other files")
+        (folder / OBJECTS).mkdir(parents=True, exist_ok=True)
+        (folder / MANIFEST).unlink(missing_ok=True)
+        return cls(folder)
 
     def add(self, data: bytes) -> str:
         """The object's name."""
         name = _name(data)
         if name not in self.written:
             packed = zlib.compress(data, 9)
-            (self.folder / OBJECTS / name).write_bytes(packed)
+            replace_file(self.folder / OBJECTS / name, lambda file: file.write(packed))
             self.written[name] = len(packed)
         return name
 

@@ -38,9 +38,9 @@ def padded(wanted: Wanted, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def check_equal(pack: Path, wanted: Wanted, folder: Path) -> None:
+def check_equal(pack: Path, wanted: Wanted, folder: Path, processes: int = 1) -> None:
     """Is a pack that is built in the folder this one?"""
-    _, size = build(folder, wanted, lambda _said: None)
+    _, size = build(folder, wanted, lambda _said: None, processes)
     found = [
         {path.relative_to(each).as_posix(): path.read_bytes() for path in each.rglob("*") if path.is_file()}
         for each in (pack, folder)
@@ -59,7 +59,7 @@ def test_equal_checkouts_make_equal_packs_of_the_study(
     branching_file: Path, chip_by_floors: str, pack: Path, tmp_path: Path
 ) -> None:
     of_study = Wanted((str(branching_file),), (2,), (chip_by_floors,), ptx=True, small=True, subjects=SMALL_SUBJECTS)
-    check_equal(pack, of_study, tmp_path / "again")
+    check_equal(pack, of_study, tmp_path / "again", processes=2)
 
 
 def test_no_weights_travel(padded: Path) -> None:
@@ -172,8 +172,16 @@ def test_movements_of_weights_are_found() -> None:
 def test_a_folder_of_something_else_is_not_overwritten(tmp_path: Path) -> None:
     (tmp_path / "precious").write_text("data")
     with pytest.raises(FileError, match="needs an empty folder or an older pack; has other files"):
-        PackWriter(tmp_path)
+        PackWriter.begun(tmp_path)
     assert (tmp_path / "precious").read_text() == "data"
+
+
+def test_a_pack_that_was_stopped_is_built_anew(tmp_path: Path) -> None:
+    PackWriter.begun(tmp_path).add(b"of the stopped one")
+    again = PackWriter.begun(tmp_path)
+    name = again.add(b"of this one")
+    again.finish({})
+    assert [path.name for path in (tmp_path / "objects").iterdir()] == [name]
 
 
 def test_floors_are_predicted_for_each_chip(branching_file: Path, chip_by_floors: str) -> None:

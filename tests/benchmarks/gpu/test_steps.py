@@ -94,7 +94,7 @@ def test_a_lost_process_costs_one_row(tmp_path: Path, monkeypatch: pytest.Monkey
     folder = tmp_path / "pack"
     program = {"network": "branching", "batch": 2, "chip": "h200", "level": "O0", "reuses": True, "kernels": {}}
     manifest = {"checkout": checkout_hash(steps.ROOT), "code": "cubin", "programs": [program], "left_out": []}
-    PackWriter(folder).finish(manifest)
+    PackWriter.begun(folder).finish(manifest)
     codes = iter((-11, 75, 0))
     started: list[Sequence[str]] = []
 
