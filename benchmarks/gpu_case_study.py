@@ -36,6 +36,7 @@ COLUMNS = {
     "default": "CUTLASS a layer, one tile",
     "layers": "CUTLASS a layer",
     "pairs": "CUTLASS pairs",
+    "resident": "pairs in registers",
     "chains": "our chains",
     "mma": "our chains by mma",
     "ours": "ours",

@@ -154,7 +154,7 @@ class PackWriter:
         """The object's name."""
         name = _name(data)
         if name not in self.written:
-            packed = zlib.compress(data, 9)
+            packed = zlib.compress(data)
             replace_file(self.folder / OBJECTS / name, lambda file: file.write(packed))
             self.written[name] = len(packed)
         return name

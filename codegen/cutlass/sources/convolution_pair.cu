@@ -1,9 +1,9 @@
-// CUTLASS's back-to-back implicit GEMM (its example 13, the form whose values between lie in shared memory) with
-// epilogues of element-wise operators: a convolution, then a 1x1 convolution of all its channels, in one kernel.
+// CUTLASS's back-to-back implicit GEMM (its example 13, both forms: values between are STORED in shared memory, or stay
+// in registers) with epilogues of element-wise operators: a convolution, then a 1x1 convolution of all its channels.
 #include "cutlass/cutlass.h"
 #include "cutlass/conv/kernel/default_conv2d_fprop.h"
 #include "cutlass/conv/kernel/default_conv2d_fprop_with_broadcast.h"
-#include "kernel/default_b2b_conv2d_fprop_smem_accumulator_sm80.h"
+#include "kernel/@FORM@.h"
 @EPILOGUE@
 using Half = cutlass::half_t;
 using Layout = cutlass::layout::TensorNHWC;
@@ -24,6 +24,7 @@ struct Between {
     @BETWEEN@
     return v;
   }
+  CUTLASS_DEVICE bool is_source_needed() const { return false; }
   CUTLASS_DEVICE FragmentOutput operator()(FragmentAccumulator const& sums, FragmentScaleBias const&,
                                            FragmentScaleBias const& bias) const {
     FragmentOutput made;
@@ -37,7 +38,7 @@ using Parts = cutlass::conv::kernel::DefaultB2bConv2dFprop<
     Half, Layout, Half, Layout, Half, Layout, float, cutlass::arch::OpClassTensorOp, cutlass::arch::Sm80,
     cutlass::gemm::GemmShape<@ROWS@, @HIDDEN@, 32>, cutlass::gemm::GemmShape<@ROWS@, @COLUMNS@, 32>,
     cutlass::gemm::GemmShape<@WARP@>, cutlass::gemm::GemmShape<@WARP_AFTER@>, cutlass::gemm::GemmShape<16, 8, 16>, Between,
-    Epilogue<@WIDTH@>, Swizzle, @STAGES@, cutlass::arch::OpMultiplyAdd, cutlass::conv::IteratorAlgorithm::kOptimized, true>;
+    Epilogue<@WIDTH@>, Swizzle, @STAGES@, cutlass::arch::OpMultiplyAdd, cutlass::conv::IteratorAlgorithm::kOptimized, @STORED@>;
 
 struct Pair {
   using Mma = Parts::B2bMma;

@@ -1,12 +1,13 @@
-"""Two convolutions as one kernel by CUTLASS: its example 13, in the form that keeps intermediate values in shared
-memory.
+"""Two convolutions as one kernel by CUTLASS: its example 13, in both forms, which keep the values between in shared
+memory or in registers.
 
     convolution -> 1x1 convolution (+ r)   -->   one launch; a block computes 32 or 64 pixels, all channels of both
 
-A baseline for our own kernels, offered where CUTLASS has it, with fp32 sums and with bias and operators after both
-convolutions. Each product's tile is as wide as its layer, and intermediate values are rounded as if they were stored.
-Intermediate channels fill their tile, so that no column of zeros goes through an operator that turns it into
-infinities; the channels of the result need not. `mma.sync` on every architecture.
+Where values stay in registers, a warp computes all channels of its rows in both products; that is offered where nvcc
+has registers for it. A baseline for our own kernels, offered where CUTLASS has it, with fp32 sums and with bias and
+operators after both convolutions. Each product's tile is as wide as its layer, and intermediate values are rounded as
+if they were stored. Intermediate channels fill their tile, so that no column of zeros goes through an operator that
+turns it into infinities; the channels of the result need not. `mma.sync` on every architecture.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
+from operator import add
 
 from codegen.cutlass.families.fused.chained_layers import (
     ChainedConvolution,
@@ -46,6 +48,12 @@ PARTS: dict[tuple[int, int], dict[int, tuple[int, int]]] = {
     (32, 4): {64: (32, 16), 128: (32, 32), 256: (32, 64), 512: (32, 128)},
 }
 """Rows and columns of a warp's part, by (rows, warps) of a block, then by columns of a product."""
+RESIDENT: dict[tuple[int, int], tuple[tuple[int, int], ...]] = {
+    (64, 4): ((64, 64), (64, 128), (64, 256), (128, 64), (128, 128)),
+    (64, 2): ((64, 64), (64, 128)),
+}
+"""Columns of both products where values between stay in registers, by (rows, warps) of a block: those of CUTLASS's that
+nvcc compiles without spills."""
 NARROWEST_PART = 32
 """Least number of columns of a warp's part of the second product: CUTLASS's epilogue writes no fewer."""
 
@@ -56,20 +64,26 @@ up."""
 
 @dataclass(frozen=True, slots=True)
 class _Tile:
-    """A block's work: `rows` pixels, `between` columns of the first product, `columns` of the second."""
+    """A block's work: `rows` pixels, `between` columns of the first product, `columns` of the second; values between
+    stay in registers if `resident`."""
 
     rows: int
     warps: int
     between: int
     columns: int
+    resident: bool = False
 
     @property
     def parameters(self) -> tuple[tuple[str, int | str], ...]:
-        return (("rows", self.rows), ("warps", self.warps))
+        values = (("values", "registers"),) if self.resident else ()
+        return (("rows", self.rows), ("warps", self.warps), *values)
 
     @property
     def parts(self) -> tuple[tuple[int, int], tuple[int, int]]:
         """Rows and columns of a warp in either product."""
+        if self.resident:
+            rows = self.rows // self.warps
+            return (rows, self.between), (rows, self.columns)
         parts = PARTS[self.rows, self.warps]
         return parts[self.between], parts[self.columns]
 
@@ -80,15 +94,19 @@ class _Tile:
     @property
     def shared_bytes(self) -> int:
         """Bytes of shared memory as CUTLASS lays it out, in fp16: operands of the first product in flight, or those of
-        the second, which include room for a left one that it does not copy, next to the intermediate values, whose rows
-        are 8 longer; the epilogue needs less."""
+        the second, which include room for a left one that it does not copy, next to the intermediate values that are
+        not in registers, whose rows are 8 longer; the epilogue needs less."""
         in_flight = self.rows + max(self.between, self.columns)
-        return 2 * (STAGES * DEPTH * in_flight + self.rows * (self.between + 8))
+        stored = 0 if self.resident else self.rows * (self.between + 8)
+        return 2 * (STAGES * DEPTH * in_flight + stored)
 
     def registers(self, chip: Chip) -> int:
-        """Largest number of registers of a thread: sums of a warp's part, two steps of both operands, and addresses."""
+        """Largest number of registers of a thread: sums of a warp's part, of both products where the first ones stay
+        there, two steps of both operands, and addresses."""
         del chip
-        needed = max(rows * columns // 32 + (rows + columns) // 2 for rows, columns in self.parts)
+        sums = [rows * columns // 32 for rows, columns in self.parts]
+        operands = [(rows + columns) // 2 for rows, columns in self.parts]
+        needed = sum(sums) + max(operands) if self.resident else max(map(add, sums, operands))
         return min(needed + ADDRESSES, MOST_REGISTERS)
 
 
@@ -101,12 +119,16 @@ class _Pair:
     second: ChainedConvolution
 
     def tiles(self) -> Iterator[_Tile]:
-        """One tile for each shape of a block whose warps have registers for their parts."""
+        """One tile for each shape of a block whose warps have registers for their parts, in either form."""
         between, filters = self.first.filters, self.second.filters
         for (rows, warps), parts in PARTS.items():
             wide = [width for width, part in parts.items() if width >= filters and part[1] >= NARROWEST_PART]
             if between in parts and wide:
                 yield _Tile(rows, warps, between, wide[0])
+        for (rows, warps), pairs in RESIDENT.items():
+            wide = [columns for width, columns in pairs if width == between and columns >= filters]
+            if wide:
+                yield _Tile(rows, warps, between, wide[0], resident=True)
 
     def costs(self, tile: _Tile) -> FusedCosts:
         first, second, chip = self.first, self.second, self.work.chip
@@ -116,7 +138,8 @@ class _Pair:
         deep = -(-depth // DEPTH) * DEPTH
         macs = tile.rows * tile.between * (deep + tile.columns)
         before, after = tile.parts
-        read = 2 * tile.warps * (sum(before) * deep + sum(after) * tile.between)
+        copied = after[1] if tile.resident else sum(after)
+        read = 2 * tile.warps * (sum(before) * deep + copied * tile.between)
         weights = depth * first.filters + first.filters * second.filters
         floors = (
             main_floor(chip, window_bytes(self.work)),
@@ -170,6 +193,8 @@ def _source(pair: _Pair, tile: _Tile) -> Source:
         COLUMNS=tile.columns,
         WARP=f"{before[0]}, {before[1]}, {DEPTH}",
         WARP_AFTER=f"{after[0]}, {after[1]}, {DEPTH}",
+        FORM="default_b2b_conv2d_fprop_sm80" if tile.resident else "default_b2b_conv2d_fprop_smem_accumulator_sm80",
+        STORED=not tile.resident,
     )
     return Source(f"cutlass_pair_{tile.between}_{tile.columns}", text, cutlass=True)
 

@@ -12,6 +12,7 @@ import pytest
 
 from codegen.cutlass.emission.nvcc import Compiler
 from codegen.cutlass.emission.parameter_blocks import parameter_blocks
+from codegen.cutlass.families.fused import convolution_pair
 from codegen.cutlass.families.fused.convolution_pair import CONVOLUTION_PAIR
 from codegen.cutlass.kernel.family import KernelWork
 from codegen.cutlass.kernel.launches import ComputedLaunch
@@ -65,13 +66,13 @@ INSTANCES: Sequence[tuple[int, int, tuple[str | None, str | None], bool]] = (
 the source."""
 
 
-def drawn(seed: int) -> onnx.ModelProto:
+def drawn(seed: int, instances: Sequence[tuple[int, int, tuple[str | None, str | None], bool]]) -> onnx.ModelProto:
     draw = Random(seed)
     kernel = draw.choice((1, 3, 3, 3, 5))
     stride = draw.choice((1, 1, 2))
     before, behind = draw.randint(0, kernel // 2), draw.randint(0, kernel // 2)
     rows, columns = draw.randint(kernel, 17), draw.randint(kernel, 17)
-    between, widest, after, summed = INSTANCES[seed % len(INSTANCES)]
+    between, widest, after, summed = instances[seed % len(instances)]
     return pair(
         (draw.randint(1, 3), 8 * draw.randint(1, 12), rows, columns),
         between,
@@ -87,17 +88,35 @@ def drawn(seed: int) -> onnx.ModelProto:
 
 
 @pytest.mark.spread(1)
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.commit
 def test_drawn_pairs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
-    chip = ("h200", "a100")[seed // 3]  # four warps or eight, 32 rows where an A100 has no room for 64
-    assert judged_as(TEMPLATE, drawn(seed), tmp_path, monkeypatch, chip).failures == ()
+    assert judged_as(TEMPLATE, drawn(seed, INSTANCES), tmp_path, monkeypatch, "h200").failures == ()
+
+
+RESIDENT: Sequence[tuple[int, int, tuple[str | None, str | None], bool]] = (
+    (64, 64, ("Relu", None), True),
+    (128, 128, ("HardSwish", "Relu"), True),
+    (64, 256, ("Relu", "Relu"), True),
+    (64, 128, (None, "Sigmoid"), False),
+    (128, 64, ("Sigmoid", None), True),
+)
+"""As `INSTANCES`, those whose values between may stay in registers."""
+
+
+@pytest.mark.spread(1)
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.nightly) for seed in range(1, 50))])
+@pytest.mark.commit
+def test_drawn_pairs_with_values_in_registers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    monkeypatch.setattr(convolution_pair, "PARTS", {})
+    chip = ("h200", "a100")[seed // 40]
+    assert judged_as(TEMPLATE, drawn(seed, RESIDENT), tmp_path, monkeypatch, chip).failures == ()
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("seed", range(3, 56))
+@pytest.mark.parametrize("seed", range(2, 56))
 def test_more_drawn_pairs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
-    assert judged_as(TEMPLATE, drawn(seed), tmp_path, monkeypatch, "h200").failures == ()
+    assert judged_as(TEMPLATE, drawn(seed, INSTANCES), tmp_path, monkeypatch, "h200").failures == ()
 
 
 def test_what_the_template_does_not_take(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,30 +156,39 @@ def planned(model: onnx.ModelProto, folder: Path) -> KernelWork:
     return KernelWork(compiled.context.graph, group.layers, compiled.context.chip)
 
 
+STORED, RESIDENT_VALUES = {"rows": 64, "warps": 4}, {"rows": 64, "warps": 4, "values": "registers"}
 OCCUPIED = [
-    (32, 4, 64, 64),
+    ({"rows": 32, "warps": 4}, 64, 64),
     *(
         pytest.param(*each, marks=pytest.mark.nightly)
-        for each in ((64, 4, 64, 64), (64, 8, 64, 64), (64, 4, 128, 128), (64, 8, 256, 256), (32, 4, 512, 512))
+        for each in (
+            (STORED, 64, 64),
+            ({"rows": 64, "warps": 8}, 64, 64),
+            (STORED, 128, 128),
+            ({"rows": 64, "warps": 8}, 256, 256),
+            ({"rows": 32, "warps": 4}, 512, 512),
+            (RESIDENT_VALUES, 64, 64),
+            (RESIDENT_VALUES, 64, 256),
+            (RESIDENT_VALUES, 128, 128),
+            ({"rows": 64, "warps": 2, "values": "registers"}, 64, 128),
+        )
     ),
 ]
 
 
-@pytest.mark.parametrize(("rows", "warps", "between", "columns"), OCCUPIED)
+@pytest.mark.parametrize(("wanted", "between", "columns"), OCCUPIED)
 @pytest.mark.commit
 def test_what_a_block_occupies(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     compiler: Compiler,
-    rows: int,
-    warps: int,
+    wanted: dict[str, int | str],
     between: int,
     columns: int,
 ) -> None:
     """CUTLASS's own size of its shared memory is what the candidate says."""
     only(monkeypatch, TEMPLATE)
     work = planned(pair((1, 16, 9, 9), between, columns), tmp_path)
-    wanted = {"rows": rows, "warps": warps}
     (kernel,) = (each for each in CONVOLUTION_PAIR.offers(work) if dict(each.parameters) == wanted)
     (launch,) = CONVOLUTION_PAIR.launches(work, wanted, {})
     assert isinstance(launch, ComputedLaunch)
