@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from codegen.cutlass.emission.launch_list import OF_INTEGERS, read_launch_list
+from codegen.cutlass.emission.launch_list import OF_INTEGERS, read_launch_list, whole_name
 from codegen.cutlass.emission.nvcc import NvccError, find_nvcc
 from codegen.cutlass.runner.runner import CudaDriver, Driver, GpuNetwork, LaunchEntry, LaunchList, RunnerError
 from codegen.target import ClusterFiles
@@ -34,7 +34,7 @@ def open_gpu() -> GpuMeasurer:
 
 @dataclass(frozen=True, slots=True)
 class GpuMeasurer:
-    """A `Measurer`. Consecutive launches for one layer belong to one group."""
+    """A `Measurer`. Launches for one layer, in all slices of a batch, belong to one group."""
 
     driver: Driver
     nvcc_version: str
@@ -49,7 +49,7 @@ class GpuMeasurer:
         for launch in listed.launches:
             if launch.layer.startswith(OF_INTEGERS):
                 continue
-            found.setdefault(launch.layer, []).append(_identified(launch, listed, files))
+            found.setdefault(whole_name(launch.layer), []).append(_identified(launch, listed, files))
         return tuple(hashlib.sha256(json.dumps(parts).encode()).hexdigest() for parts in found.values())
 
     def times_ns(self, files: ClusterFiles) -> tuple[int, ...]:
@@ -65,9 +65,10 @@ class GpuMeasurer:
             except RunnerError as error:
                 raise TargetError("times of kernels", needs="kernels that run on this GPU", has=str(error)) from error
         found: dict[str, float] = {}
-        for layer, each in zip(layers, times, strict=True):
-            if layer.startswith(OF_INTEGERS):
+        for name, each in zip(layers, times, strict=True):
+            if name.startswith(OF_INTEGERS):
                 continue
+            layer = whole_name(name)
             found[layer] = found.get(layer, 0.0) + median(each)
         return tuple(round(1e6 * milliseconds) for milliseconds in found.values())
 

@@ -15,6 +15,7 @@ from partitioner.context.plan_context import KernelContext
 from partitioner.ir.decisions import Decision
 from partitioner.ir.kernels import KernelFloor
 from partitioner.ir.plan import Group, Plan
+from partitioner.ir.slice_segments import slices_of
 from partitioner.ir.steps import RunStep
 from partitioner.planners.kernel_level import kernels_in_place
 
@@ -22,7 +23,8 @@ from partitioner.planners.kernel_level import kernels_in_place
 @dataclass(frozen=True, slots=True)
 class KernelFacts:
     """One group and its kernel: `operators` are the kinds of its operators in order, `grid` the blocks along each axis
-    of its output (or as they are launched, where a block's part is no box), `resources` what a block occupies.
+    of its output (or as they are launched, where a block's part is no box), of one of the `slices` of the batch in
+    which it runs, `resources` what a block occupies; launches, seconds and floors are those of all slices.
     `seconds` are those that kernels of its kind were measured to take where they were `measured`, else a lower bound:
     its floors and launches.
     """
@@ -32,6 +34,7 @@ class KernelFacts:
     operators: tuple[str, ...]
     kernel: str
     grid: tuple[int, ...]
+    slices: int
     resources: tuple[tuple[str, int], ...]
     launches: int
     seconds: float
@@ -104,6 +107,7 @@ def explain_kernels(plan: Plan, ctx: KernelContext) -> KernelExplanation:
             kernel=kernel.text,
             grid=kernel.blocks or runs[group.name].binding.pieces,
             resources=kernel.resources,
+            slices=slices_of(group),
             launches=kernel.launches,
             seconds=kernel.seconds,
             measured=kernel.measured is not None,

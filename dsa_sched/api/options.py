@@ -29,7 +29,8 @@ class Options(TypedDict, total=False):
     like present.0.key and past.0.key are found). `clusters` divide the batch, and each runs its share in passes of
     `per_pass` items (a number, or "auto"). With `schedule`, instructions are ordered so that engines work at the same
     time; with `roll`, machine code has loops (None for both: where it is best). With `keep_values`, every value that
-    reaches the main memory keeps a place of its own. For GPUs, `force_group` names layers that become one kernel, and
+    reaches the main memory keeps a place of its own. For GPUs, `force_group` names layers that become one kernel,
+    `slices` is the number of slices of the batch in which some kernels run (None: where that is fastest, 1: none), and
     `tune` times kernels on the device. At level auto up to `jobs` processes work at once (None: one per core), which
     changes nothing but the time that compiling takes. `cache` is False to neither read nor fill the build cache;
     `progress` is called with each step.
@@ -48,6 +49,7 @@ class Options(TypedDict, total=False):
     roll: bool | None
     keep_values: bool
     force_group: Sequence[str]
+    slices: int | None
     tune: bool
     jobs: int | None
     cache: bool
@@ -71,6 +73,7 @@ def compile_options(options: Options) -> CompileOptions:
         keep_values=options.get("keep_values", False),
         effort=options.get("effort", NORMAL_EFFORT),
         force_groups=tuple(options.get("force_group", ())),
+        slices=options.get("slices"),
         tune=options.get("tune", False),
         roll=options.get("roll"),
         bindings=tuple((name, tuple(values)) for name, values in options.get("bind", {}).items()),

@@ -37,6 +37,7 @@ class OptionsEntry(Entry):
     """Inputs by the outputs that are said to be their next values. Absent in older manifests, and where there are
     none."""
     packed: tuple[tuple[int, int], ...] = ()
+    slices: int | None = None
 
 
 class ChosenEntry(Entry):

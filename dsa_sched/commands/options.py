@@ -196,6 +196,15 @@ force_group_option = click.option(
     "template if one is given, even where the cost model is against it. May be repeated.",
 )
 
+slices_option = click.option(
+    "--slices",
+    type=click.IntRange(1),
+    metavar="N",
+    help="For GPUs: run kernels in a row for one of N slices of the batch after the other, so that what they exchange "
+    "stays in the cache, even where the cost model is against it. 1: never. Default: where it is fastest, at O3 and "
+    "auto.",
+)
+
 host_option = click.option(
     "--host",
     is_flag=True,
@@ -287,6 +296,7 @@ def planning_options(command: AnyFunction) -> AnyFunction:
             "present.0.key=past.0.key are found. May be repeated.",
         ),
         force_group_option,
+        slices_option,
         tune_option,
     ):
         command = option(command)

@@ -148,6 +148,8 @@ def verify(
         raise click.UsageError("--model says where the model of an artifact folder is.")
     if bisect and options.force_groups:
         raise click.UsageError("--bisect verifies parts of the model, which do not have all layers of a --force-group.")
+    if bisect and options.slices:
+        raise click.UsageError("--bisect verifies parts of the model, which may not have --slices.")
     if json_file is not None:
         require_file(json_file)
     if bisect:

@@ -127,6 +127,7 @@ def _options_again(artifact: Artifact) -> CompileOptions:
         effort=asked.effort,
         constants_ahead=chosen.constants_ahead,
         force_groups=asked.force_group,
+        slices=asked.slices,
         roll=asked.roll,
         bindings=tuple(asked.bind.items()),
         state=tuple(asked.state_pairs.items()),

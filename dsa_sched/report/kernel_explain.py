@@ -52,7 +52,7 @@ def print_kernels(found: KernelExplanation, full: bool = False, console: Console
 def _row(group: KernelFacts) -> tuple[str, ...]:
     layers = ", ".join(group.layers if len(group.layers) <= 4 else (*group.layers[:3], f"{len(group.layers) - 3} more"))
     occupies = ", ".join(f"{size:,} {name}" for name, size in group.resources)
-    grid = "x".join(map(str, group.grid))
+    grid = "x".join(map(str, group.grid)) + (f" in {group.slices} slices" if group.slices > 1 else "")
     seconds = f"{'' if group.measured else 'at least '}{group.seconds * 1e6:,.1f} us"
     return group.name, layers, group.kernel, grid, occupies, str(group.launches), seconds, group.bound_by
 

@@ -61,14 +61,14 @@ def tuned(
     for rank in range(max(map(len, candidates.values()), default=0)):
         chosen = {name: kernels[min(rank, len(kernels) - 1)] for name, kernels in candidates.items()}
         progress(f"tuning: candidate {rank + 1} of each group")
-        files = emit(with_kernels(plan, ctx, chosen))
+        files = emit(with_kernels(plan, chosen))
         measured = dict(zip(candidates, _measured(files, measurer, times), strict=True))
         for name, kernels in candidates.items():
             if rank < len(kernels):
                 found[name].append((measured[name], chosen[name]))
     best = {name: min(each, key=lambda pair: pair[0])[1] for name, each in found.items()}
     decisions = tuple(_decision(name, each, measurer.identity) for name, each in found.items() if len(each) > 1)
-    return with_kernels(plan, ctx, best, decisions)
+    return with_kernels(plan, best, decisions)
 
 
 def _measured(files: ClusterFiles, measurer: Measurer, times: CostCache | None) -> list[int]:

@@ -360,6 +360,7 @@ def options_entry(options: CompileOptions) -> OptionsEntry:
         keep_values=options.keep_values,
         roll=options.roll,
         force_group=options.force_groups,
+        slices=options.slices,
         tune=options.tune,
         state_pairs=dict(options.state),
     )

@@ -30,13 +30,14 @@ class CompileOptions:
     work at the same time (see `isched.scheduling.schedule`); None does so only at level auto, where the target can.
     With `constants_ahead`, such a program has its constants as early as the staging memory has room for them. With
     `keep_values`, nothing in the main memory is overwritten once it is written. `force_groups` are groups that a target
-    of whole groups makes whatever they cost, as `A,B,C` or `A,B,C:FAMILY`; with `tune`, candidates of each group are
+    of whole groups makes whatever they cost, as `A,B,C` or `A,B,C:FAMILY`, `slices` the number of slices of the batch
+    in which it computes some groups (None where that is fastest, 1 for none); with `tune`, candidates of each group are
     timed on the device. Machine code has loops, and one text for all cores, where the target can, unless `roll` is
     False; with True it must. Inputs among the `bindings` are constants with these elements; `state` are outputs with
     the inputs whose next values they are, besides those that names tell. Level auto uses up to `jobs` processes (None
     for all cores of the machine), which changes nothing but the time that it takes. Constants that are `shared` with
     other programs lie where these have them, and in no executable; weights of the extents in `packed` (depth and
-    columns) stay int8, as theirs do. Raises ModelError for an unknown effort and for less than one process.
+    columns) stay int8, as theirs do. Raises ModelError for an unknown effort and for less than one process or slice.
     """
 
     planner: Planner | Auto = AUTO_PLANNER
@@ -50,6 +51,7 @@ class CompileOptions:
     effort: str = NORMAL_EFFORT
     constants_ahead: bool = False
     force_groups: tuple[str, ...] = ()
+    slices: int | None = None
     tune: bool = False
     roll: bool | None = None
     bindings: tuple[tuple[str, tuple[int | float, ...]], ...] = ()
@@ -63,6 +65,8 @@ class CompileOptions:
             raise ModelError("--effort", needs=f"one of {', '.join(EFFORTS)}", has=self.effort)
         if self.jobs is not None and self.jobs < 1:
             raise ModelError("--jobs", needs="at least one process", has=str(self.jobs))
+        if self.slices is not None and self.slices < 1:
+            raise ModelError("--slices", needs="at least one slice", has=str(self.slices))
 
     @property
     def is_further(self) -> bool:

@@ -35,7 +35,7 @@ def plan_kernels(model: Model, chip: Chip, target: GroupTarget, options: Compile
     """Graph -> Plan of kernels that are whole groups, verified. Raises ModelError, PlanError or DoesNotFit."""
     ctx = GraphContext(model.graph, model.constants, chip, target)
     planner = kernel_planner_of(target.name, options.planner)
-    return PlannedKernels(model, ctx, make_kernel_plan(ctx, planner, options.force_groups))
+    return PlannedKernels(model, ctx, make_kernel_plan(ctx, planner, options.force_groups, options.slices))
 
 
 def place(planned: PlannedKernels, options: CompileOptions, progress: Callable[[str], None]) -> PlacedKernels:

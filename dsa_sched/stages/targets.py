@@ -179,11 +179,13 @@ def levels_of(target: AcceptingTarget) -> tuple[type[O0] | type[O3] | type[Auto]
 
 
 def require_groups(options: CompileOptions, target: AcceptingTarget) -> None:
-    """Raises TargetError for requested groups if the target has no kernels of whole groups, and for requested times of
-    kernels if it cannot take any.
+    """Raises TargetError for requested groups or slices if the target has no kernels of whole groups, and for requested
+    times of kernels if it cannot take any.
     """
     if options.force_groups and not isinstance(target, GroupTarget):
         raise TargetError("--force-group", needs="a target whose kernels are whole groups of layers", has=target.name)
+    if options.slices is not None and not isinstance(target, GroupTarget):
+        raise TargetError("--slices", needs="a target whose kernels are whole groups of layers", has=target.name)
     if options.tune and not isinstance(target, Measures):
         raise TargetError("--tune", needs="a target whose kernels can be timed on their device", has=target.name)
 

@@ -201,12 +201,14 @@ def reference_builds(
         keep_values=True,
         schedule=False,
         force_groups=(),
+        slices=None,
         tune=False,
         roll=False,
     )
     progress("compiling each layer by itself")
     isolated = twin(replace(at_o0, isolated=True))
-    if whole.plan.level == O0.name and not (options.schedule or options.roll or options.force_groups):
+    asked = options.schedule or options.roll or options.force_groups or options.slices
+    if whole.plan.level == O0.name and not asked:
         return isolated, None
     progress(f"compiling at level {O0.name}")
     return isolated, twin(at_o0)

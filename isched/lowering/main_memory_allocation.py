@@ -1,7 +1,7 @@
 """Places in the main memory: tensors that stay from start to end, and values that share the rest by lifetime.
 
     plan's layout --who writes and reads the main memory, slot by slot--> lifetimes --pack--> placements
-    steps of a plan whose kernels are whole groups ----------------------> lifetimes --pack--> placements
+    steps of a plan whose kernels are whole groups, slices once ---------> lifetimes --pack--> placements
 
 Constants, inputs and outputs have places of their own. A value has an address only if the plan really stores it in the
 main memory; it shares the address with values that live before it is written or after it was read. A view is an alias,
@@ -11,7 +11,7 @@ and a result that is an input's next value, written in its place, is its `state`
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from hw_models.errors import DoesNotFit
 from hw_models.infeasible import Holder, Infeasible
@@ -20,6 +20,7 @@ from isched.program.shared_constants import ALIGNMENT_BYTES, NOT_SHARED, SharedC
 from partitioner.context.plan_context import GraphContext, KernelContext, PlanContext
 from partitioner.ir.graph import Graph
 from partitioner.ir.plan import Plan
+from partitioner.ir.slice_segments import kept_slices, slice_segments
 from partitioner.ir.target import AcceptingTarget
 from partitioner.memory.main_memory_check import held_throughout, main_overflow, roots
 from partitioner.memory.memory_plan_types import LayerLayout, Layout
@@ -53,24 +54,33 @@ def place_group_tensors(
     ctx: KernelContext, base_bytes: int, plan: Plan, keep_values: bool = False, isolated: bool = False
 ) -> tuple[TensorPlacement, ...]:
     """Placements for a plan whose kernels are whole groups: a value that leaves a group lies in the main memory from
-    its step to the last step that reads it. Raises DoesNotFit."""
+    its step to the last step that reads it. Of a value that only one segment of slices makes and reads there is one
+    slice, used again by each, unless values are to be kept. Raises DoesNotFit."""
     graph, named = ctx.graph, roots(ctx.graph)
+    kept = {} if keep_values or isolated else kept_slices(plan, graph, named)
     spans: dict[str, tuple[int, int]] = {}
-    for slot, step in enumerate(plan.steps):
-        group = plan.group_by_name[step.group]
-        for name in {named[name] for name in (*group.inputs(graph), *group.outputs(graph))}:
-            spans[name] = (spans.get(name, (slot, slot))[0], slot)
-    lives = _Lives(spans, {slot: step.group for slot, step in enumerate(plan.steps)})
+    for segment in slice_segments(plan):
+        for slot in range(segment.first, segment.last + 1):
+            step = plan.steps[slot]
+            group = plan.group_by_name[step.group]
+            touched = {named[name] for name in (*group.inputs(graph), *group.outputs(graph))}
+            for name in touched if step.instance == 0 else touched - kept.keys():
+                spans[name] = (spans.get(name, (slot, slot))[0], slot)
+            for name in {named[name] for name in group.outputs(graph)} - kept.keys() if segment.count > 1 else ():
+                spans[name] = (min(spans[name][0], segment.first), slot)  # what one slice leaves, the next must spare
+    sizes = {name: graph.by_name[name].size_bytes // segment.count for name, segment in kept.items()}
+    lives = _Lives(spans, {slot: step.group for slot, step in enumerate(plan.steps)}, sizes)
     return _placed(ctx, base_bytes, lives, keep_values, isolated)
 
 
 @dataclass(frozen=True, slots=True)
 class _Lives:
-    """Slots of the first write and last access of each value that is stored in the main memory, and the user's names
-    for what runs in each slot."""
+    """Slots of the first write and last access of each value that is stored in the main memory, the user's names for
+    what runs in each slot, and the bytes of values of which only a part is stored at a time."""
 
     spans: Mapping[str, tuple[int, int]]
     runs: Mapping[int, str]
+    parts: Mapping[str, int] = field(default_factory=dict)
 
 
 def _placed(
@@ -103,13 +113,14 @@ def _placed(
         if tensor.name in graph.producer:
             probes[tensor.name] = offset
             offset += _aligned(tensor.size_bytes)
-    sharing = [Item(name, *lives.spans[name], graph.by_name[name].size_bytes) for name in stored if name not in offsets]
+    stored_bytes = {tensor.name: lives.parts.get(named[tensor.name], tensor.size_bytes) for tensor in graph.tensors}
+    sharing = [Item(name, *lives.spans[name], stored_bytes[name]) for name in stored if name not in offsets]
     packing, height = lowest(sharing, ALIGNMENT_BYTES)
     offsets |= {name: offset + low for name, low in packing.items()}
     if offset + height > ctx.chip.memory(main).size_bytes:
         raise DoesNotFit(_overflow(ctx, lives, offset + height, own, sharing))
     placements = [
-        TensorPlacement(tensor.name, _kind(graph, named, tensor.name), main, offsets[root], tensor.size_bytes,
+        TensorPlacement(tensor.name, _kind(graph, named, tensor.name), main, offsets[root], stored_bytes[tensor.name],
                   "" if root == tensor.name else root)
         for tensor in names
         if (root := named[tensor.name]) in offsets

@@ -19,7 +19,7 @@ def images_of(graph: Graph, layer: Layer) -> frozenset[str] | None:
     reads: dict[str, bool] = {}
     for name in layer.ops:
         for stage in graph.op_by_name[name].stages:
-            image = _image_axis(stage, extent)
+            image = image_axis(stage, extent)
             if image is None:
                 return None
             for access in stage.reads:
@@ -29,7 +29,7 @@ def images_of(graph: Graph, layer: Layer) -> frozenset[str] | None:
     return frozenset(tensor for tensor in layer.inputs(graph) if reads.get(tensor))
 
 
-def _image_axis(stage: LoopNest, extent: int) -> str | None:
+def image_axis(stage: LoopNest, extent: int) -> str | None:
     """The iteration axis along which a stage writes the outermost axis, all of it, one for one."""
     axis = _single(stage.writes.indices[0]) if stage.writes.indices else None
     if axis is None or any(axis in index_axes(index) for index in stage.writes.indices[1:]):

@@ -149,6 +149,15 @@ def _speed(rate: KernelRate, chip: Chip) -> KernelSpeed:
     )
 
 
+def repeated(kernel: Kernel, times: int) -> Kernel:
+    """The kernel started this many times, each time on other data of the same size."""
+    if times == 1:
+        return kernel
+    floors = tuple(KernelFloor(each.name, times * each.seconds, f"{times} times {each.work}") for each in kernel.floors)
+    values = tuple((name, times * size) for name, size in kernel.values)
+    return replace(kernel, launches=times * kernel.launches, floors=floors, values=values)
+
+
 def read_kernel(text: str) -> tuple[str, Mapping[str, int | str]]:
     """Template and parameters of `Kernel.text`. Raises PlanError for another text."""
     found = TEXT.fullmatch(text)

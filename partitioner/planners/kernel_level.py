@@ -2,6 +2,7 @@
 
     O0    graph --layers--> one kernel per layer
     O3    graph --layers--> all sets that the target has a kernel for --the cover of least cost--> groups
+          groups --where that keeps more in the cache (`sliced_kernels`)--> segments, slice by slice of the batch
     auto  as O3: O0 is among the covers
 
 The cost of a cover is the sum of the floors and launches of its kernels, with their hits in the cache that all cores
@@ -17,19 +18,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from partitioner.context.batch_slices import batch_of, slice_for
 from partitioner.context.plan_context import KernelContext
 from partitioner.fusion.cache_hits import GroupWork, KernelRun, merge_margin, run_of
 from partitioner.fusion.kernel_cover import cheapest_covers
 from partitioner.fusion.kernel_sets import bits
 from partitioner.ir.decisions import Decision
 from partitioner.ir.graph import Graph
-from partitioner.ir.kernels import Kernel
-from partitioner.ir.plan import Group, Plan
-from partitioner.ir.regions import full_box
+from partitioner.ir.kernels import Kernel, repeated
+from partitioner.ir.plan import Group, Plan, Split
+from partitioner.ir.regions import Box
+from partitioner.ir.slice_segments import batch_points, slice_box, slice_segments, slices_of
 from partitioner.ir.steps import Binding, RunStep, Step
 from partitioner.planners.kernel_offers import Forced, KernelOffers, forced_sets
 from partitioner.planners.levels import FusedKernels, KernelPlanner, LayerKernels
 from partitioner.planners.o0 import plan_of, view_step
+from partitioner.planners.sliced_kernels import Piece, in_slices, sliced_context
 
 MOST_JUDGED = 4
 """Number of covers that are compared in their order of execution, which the search only guesses."""
@@ -41,58 +45,83 @@ READERS = 8
 """Number of groups after a set that are checked for hits on what it leaves in the cache."""
 
 
-def kernel_plan(ctx: KernelContext, planner: KernelPlanner, forced: Sequence[str] = ()) -> Plan:
-    """Plan of a level: at O0 one kernel per layer, at O3 the cover of least cost, at auto that of O3, called O0 where
-    it merges nothing. Raises PlanError for a layer without a kernel, and as `forced_sets` does."""
+def kernel_plan(
+    ctx: KernelContext, planner: KernelPlanner, forced: Sequence[str] = (), slices: int | None = None
+) -> Plan:
+    """Plan of a level: at O0 one kernel per layer, at O3 the cover of least cost, some of it in slices of the batch
+    where that is faster, at auto that of O3, called O0 where it merges nothing. `slices` are made at any level,
+    whatever they cost; with 1 there are none. Raises PlanError for a layer without a kernel, and as `forced_sets` and
+    `in_slices` do."""
     offers = KernelOffers(ctx)
     asked = forced_sets(forced, offers)
     if isinstance(planner, LayerKernels):
         run = offers.run(_apart(offers, asked))
-        return _plan(ctx, planner.name, run, merge_decisions(run, offers, asked))
+        pieces, sliced = in_slices(run, offers, _one_per_layer, _members(asked), slices or 1)
+        return _plan(ctx, planner.name, pieces, (*sliced, *merge_decisions(run, offers, asked)))
     run, apart = _cheapest(offers, asked)
-    reasons = merge_decisions(run, offers, asked)
+    pieces, sliced = in_slices(run, offers, _of_least_cost, _members(asked), slices)
+    reasons = (*sliced, *merge_decisions(run, offers, asked))
     if isinstance(planner, FusedKernels):
-        return _plan(ctx, planner.name, run, reasons)
-    merged = any(len(work.layers) > 1 for work, _ in run.groups())
+        return _plan(ctx, planner.name, pieces, reasons)
+    placed = [(work, work.best(hits)) for piece in pieces for work, hits in piece.run.groups() if work.kernels]
+    merged = any(len(work.layers) > 1 for work, _ in placed)
     level, other = ("O3", "O0") if merged else ("O0", "O3")
-    known = all(work.best(hits).measured for work, hits in run.groups() if work.kernels)
-    said = f"{_duration(run.seconds, known)}, by {'measured rates' if known else 'floors and launches'}"
+    known = all(kernel.measured for _, kernel in placed)
+    seconds = sum(piece.seconds for piece in pieces)
+    said = f"{_duration(seconds, known)}, by {'measured rates' if known else 'floors and launches'}"
     against = _duration(apart.seconds, known) if merged else "no set of layers is faster as one kernel"
-    plan = _plan(ctx, level, run, reasons)
+    plan = _plan(ctx, level, pieces, reasons)
     search = (Decision("level", f"{level}, by auto", said), Decision("level", f"not {other}", against))
     return replace(plan, decisions=(*search, *plan.decisions))
 
 
 def kernels_in_place(plan: Plan, ctx: KernelContext) -> Mapping[str, Kernel]:
     """The kernel of each group that has one in a plan of whole groups, with the floors that it has after the kernels
-    before it. Raises PlanError for a kernel that the target does not offer."""
-    return {name: work.best(hits) for name, work, hits in _in_place(plan, KernelOffers(ctx))}
+    before it, for all slices together. Raises PlanError for a kernel that the target does not offer."""
+    return {name: repeated(work.best(hits), count) for name, work, hits, count in _in_place(plan, KernelOffers(ctx))}
 
 
 def candidates_in_place(plan: Plan, ctx: KernelContext, forced: Sequence[str] = ()) -> Mapping[str, tuple[Kernel, ...]]:
-    """All kernels for each group of such a plan, the fastest first, with the floors that they have where they run; for
-    a group that the user asked for, only those of the requested family."""
+    """All kernels for each group of such a plan, the fastest first, with the floors that they have where they run (in a
+    slice for groups in slices); for a group that the user asked for, only those of the requested family."""
     offers = KernelOffers(ctx)
-    asked = {group.work.members: group.work for group in forced_sets(forced, offers)}
-    return {
-        name: tuple(
-            sorted(asked.get(work.members, offers.of(work.members)).candidates(hits), key=lambda kernel: kernel.seconds)
-        )
-        for name, work, hits in _in_place(plan, offers)
-    }
+    asked = {group.work.layers: group.work for group in forced_sets(forced, offers)}
+    found = {}
+    for name, work, hits, _ in _in_place(plan, offers, narrow=False):
+        candidates = asked.get(work.layers, work).candidates(hits)
+        found[name] = tuple(sorted(candidates, key=lambda kernel: kernel.seconds))
+    return found
 
 
-def _in_place(plan: Plan, offers: KernelOffers) -> Iterator[tuple[str, GroupWork, frozenset[str]]]:
-    """The groups that have a kernel, in the plan's order, each with the values that stay in the cache."""
-    groups = [group for step in plan.steps if (group := plan.group_by_name[step.group]).kernel]
-    run = run_of(offers.values, (offers.chosen(group.layers, group.kernel) for group in groups))
-    for group, (work, hits) in zip(groups, run.groups(), strict=True):
-        yield group.name, work, hits
+def _in_place(
+    plan: Plan, offers: KernelOffers, narrow: bool = True
+) -> Iterator[tuple[str, GroupWork, frozenset[str], int]]:
+    """The groups that have a kernel, in the plan's order, each with the values that stay in the cache and its number of
+    slices; with only the kernel of the plan, or if not `narrow` with all candidates."""
+    own = {1: offers}
+    for count, groups in _pieces_of(plan):
+        if count not in own:
+            own[count] = KernelOffers(sliced_context(offers.ctx, slice_for(plan, offers.ctx.graph, count)))
+        placed = [group for group in groups if group.kernel]
+        run = run_of(own[count].values, (own[count].chosen(group.layers, group.kernel) for group in placed))
+        for group, (work, hits) in zip(placed, run.groups(), strict=True):
+            yield group.name, work if narrow else own[count].containing(work.layers), hits, count
 
 
-def with_kernels(
-    plan: Plan, ctx: KernelContext, chosen: Mapping[str, Kernel], decisions: tuple[Decision, ...] = ()
-) -> Plan:
+def _pieces_of(plan: Plan) -> Iterator[tuple[int, list[Group]]]:
+    """The segments of a plan, and the whole groups between two of them."""
+    whole: list[Group] = []
+    for segment in slice_segments(plan):
+        if segment.count == 1:
+            whole += segment.groups
+            continue
+        yield 1, whole
+        yield segment.count, list(segment.groups)
+        whole = []
+    yield 1, whole
+
+
+def with_kernels(plan: Plan, chosen: Mapping[str, Kernel], decisions: tuple[Decision, ...] = ()) -> Plan:
     """The plan with these kernels, by group, and the decisions for them; decisions about the replaced kernels are left
     out."""
     groups = tuple(
@@ -100,7 +129,7 @@ def with_kernels(
     )
     by_name = {group.name: group for group in groups}
     steps = tuple(
-        _run(ctx.graph, by_name[step.group], chosen[step.group], step.scope)
+        replace(step, binding=_binding(chosen[step.group], step.box))
         if isinstance(step, RunStep) and step.group in chosen
         else step
         for step in plan.steps
@@ -109,8 +138,16 @@ def with_kernels(
     changed = [name for name, kernel in chosen.items() if kernel.text != before[name]]
     replaced = {(name, _computed_by(before[name])) for name in changed}
     kept = tuple(each for each in plan.decisions if (each.subject, each.verdict) not in replaced)
-    new = tuple(_chosen(by_name[name], chosen[name]) for name in changed)
+    new = tuple(_chosen(by_name[name], repeated(chosen[name], slices_of(by_name[name]))) for name in changed)
     return replace(plan, groups=groups, steps=steps, decisions=(*kept, *new, *decisions))
+
+
+def _of_least_cost(offers: KernelOffers) -> KernelRun:
+    return _cheapest(offers, ())[0]
+
+
+def _one_per_layer(offers: KernelOffers) -> KernelRun:
+    return offers.run(_apart(offers, ()))
 
 
 def _cheapest(offers: KernelOffers, asked: Sequence[Forced]) -> tuple[KernelRun, KernelRun]:
@@ -140,28 +177,38 @@ def _members(asked: Sequence[Forced]) -> int:
     return found
 
 
-def _plan(ctx: KernelContext, level: str, run: KernelRun, decisions: Sequence[Decision]) -> Plan:
+def _plan(ctx: KernelContext, level: str, pieces: Sequence[Piece], decisions: Sequence[Decision]) -> Plan:
     graph, main, made = ctx.graph, ctx.roles.main, []
     steps: list[Step] = []
     reasons = [*ctx.layer_decisions, *decisions]
-    for work, hits in run.groups():
-        name, layers = work.layers[0].name, work.layers
-        if not work.kernels:
-            made.append(Group(name, layers))
-            steps.append(view_step(graph, layers[0], main))
-            continue
-        kernel = work.best(hits)
-        group = Group(name, layers, kernel=kernel.text)
-        made.append(group)
-        steps.append(_run(graph, group, kernel, main))
-        reasons.append(_chosen(group, kernel))
+    for piece in pieces:
+        cut = batch_points(batch_of(graph), piece.count)
+        runs: list[tuple[Group, Kernel]] = []
+        for work, hits in piece.run.groups():
+            name, layers = work.layers[0].name, work.layers
+            if not work.kernels:
+                made.append(Group(name, layers))
+                steps.append(view_step(graph, layers[0], main))
+                continue
+            kernel = work.best(hits)
+            group = Group(name, layers, Split(((0, cut),)) if piece.count > 1 else Split(), kernel=kernel.text)
+            made.append(group)
+            runs.append((group, kernel))
+            steps.append(_run(graph, group, kernel, 0, main))
+            reasons.append(_chosen(group, repeated(kernel, piece.count)))
+        for instance in range(1, piece.count):
+            steps += (_run(graph, group, kernel, instance, main) for group, kernel in runs)
     return plan_of(ctx, level, made, steps, reasons)
 
 
-def _run(graph: Graph, group: Group, kernel: Kernel, main: str) -> RunStep:
-    shape = graph.by_name[group.output].shape
+def _run(graph: Graph, group: Group, kernel: Kernel, instance: int, main: str) -> RunStep:
+    box = slice_box(group, graph.by_name[group.output].shape, instance)
     exports = tuple((name, main) for name in group.outputs(graph) if name != group.output)
-    return RunStep(group.name, 0, full_box(shape), main, Binding(kernel.grid(shape), ()), exports=exports)
+    return RunStep(group.name, instance, box, main, _binding(kernel, box), exports=exports)
+
+
+def _binding(kernel: Kernel, box: Box) -> Binding:
+    return Binding(kernel.grid(tuple(high - low for low, high in box)), ())
 
 
 def _chosen(group: Group, kernel: Kernel) -> Decision:

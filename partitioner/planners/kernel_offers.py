@@ -78,11 +78,17 @@ class KernelOffers:
 
     def chosen(self, layers: tuple[Layer, ...], kernel: str) -> GroupWork:
         """Layers with the one kernel of this text. Raises PlanError where the target does not offer it."""
-        work = self.of(sum(1 << self._numbers[layer] for layer in layers))
+        work = self.containing(layers)
         found = tuple(candidate for candidate in work.kernels if candidate.text == kernel)
         if not found:
             raise PlanError(f"group {layers[0].name}", needs=f"a kernel of {self.ctx.target.name}", has=kernel)
         return narrowed(work, found)
+
+    def containing(self, layers: tuple[Layer, ...]) -> GroupWork:
+        """These layers, with all kernels for them. Raises PlanError for a layer that the graph does not have."""
+        if odd := [layer.name for layer in layers if layer not in self._numbers]:
+            raise PlanError(f"group {layers[0].name}", needs=f"layers of {self.ctx.graph.name}", has=odd[0])
+        return self.of(sum(1 << self._numbers[layer] for layer in layers))
 
     def _work(self, layers: tuple[Layer, ...], members: int) -> GroupWork:
         graph, inside = self.ctx.graph, {name for layer in layers for name in layer.ops}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from partitioner.context.batch_slices import batch_of
 from partitioner.context.plan_context import GraphContext, PlanContext
 from partitioner.ir.decisions import Decision
 from partitioner.ir.graph import Graph
@@ -43,9 +44,9 @@ def plan_of(
 ) -> Plan:
     """A plan of the context's graph for one cluster of its chip."""
     graph = ctx.graph
-    shape = graph.by_name[graph.inputs[0]].shape if graph.inputs else ()
-    batch = shape[0] if shape else 1
-    return Plan(graph.name, level, graph.hash, ctx.chip.hash, batch, tuple(groups), tuple(steps), tuple(decisions))
+    return Plan(
+        graph.name, level, graph.hash, ctx.chip.hash, batch_of(graph), tuple(groups), tuple(steps), tuple(decisions)
+    )
 
 
 def layer_plan(ctx: PlanContext, level: str, steps: Iterable[Step], decisions: Iterable[Decision]) -> Plan:

@@ -54,13 +54,16 @@ def make_plan(ctx: PlanContext, planner: Planner = PLAINEST) -> Plan:
     return plan
 
 
-def make_kernel_plan(ctx: KernelContext, planner: KernelPlanner, forced: tuple[str, ...] = ()) -> Plan:
-    """Partition the graph for a target whose kernels are whole groups; `forced` names groups that are made whatever
-    they cost (`forced_sets`). Raises what `make_plan` raises, and PlanError naming a layer for which there is no
-    kernel, and ModelError for a forced group that cannot be made."""
+def make_kernel_plan(
+    ctx: KernelContext, planner: KernelPlanner, forced: tuple[str, ...] = (), slices: int | None = None
+) -> Plan:
+    """Partition the graph for a target whose kernels are whole groups; `forced` names groups (`forced_sets`) and
+    `slices` the number of slices of the batch that are made whatever they cost. Raises what `make_plan` raises, and
+    PlanError naming a layer for which there is no kernel, and ModelError for a forced group or slices that cannot be
+    made."""
     refuse_unsupported(ctx)
     require_main_room(ctx)
-    plan = kernel_plan(ctx, planner, forced)
+    plan = kernel_plan(ctx, planner, forced, slices)
     verify_kernel_plan(plan, ctx)
     return plan
 

@@ -17,7 +17,7 @@ from codegen.cutlass.runner.runner import DataFile, LaunchTensor, Relocation
 from codegen.target import TensorPlaces
 from hw_models.errors import TargetError
 from isched.program.program import TensorPlacement
-from partitioner.ir.graph import Constants, Graph
+from partitioner.ir.graph import Constants, Graph, Tensor
 
 ALIGNMENT = 256
 """Alignment of arena entries in bytes, as cudaMalloc guarantees it."""
@@ -117,7 +117,7 @@ class Arena:
             name=printable(placement.tensor),
             role=role,
             dtype=tensor.dtype,
-            shape=tensor.shape,
+            shape=_stored_shape(tensor, placement),
             layout=tensor.axes,
             offset=placement.offset_bytes,
             bytes=placement.size_bytes,
@@ -134,6 +134,13 @@ class Arena:
             data = constants[self._graph.by_name[place.tensor].constant].tobytes()
             run[place.offset_bytes - first : place.offset_bytes - first + len(data)] = data
         return ((first, bytes(run)),)
+
+
+def _stored_shape(tensor: Tensor, placement: TensorPlacement) -> tuple[int, ...]:
+    """The shape of what lies there: of a value that is there slice by slice, one slice."""
+    if placement.size_bytes == tensor.size_bytes:
+        return tensor.shape
+    return (tensor.shape[0] * placement.size_bytes // tensor.size_bytes, *tensor.shape[1:])
 
 
 def _plain(name: str, role: str, offset: int, size: int) -> LaunchTensor:

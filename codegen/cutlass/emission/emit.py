@@ -13,18 +13,33 @@ import re
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 
 from codegen.cutlass.emission.arena import Arena
 from codegen.cutlass.emission.binary_list import BINARY_LIST, binary_list
-from codegen.cutlass.emission.launch_list import integers_name, launch_list_text, printable, read_launch_list
+from codegen.cutlass.emission.launch_list import (
+    integers_name,
+    launch_list_text,
+    printable,
+    read_launch_list,
+    slice_name,
+)
 from codegen.cutlass.emission.nvcc import Compiler, NvccError, find_nvcc
 from codegen.cutlass.emission.parameter_blocks import ParameterBlock, parameter_blocks
 from codegen.cutlass.families.registry import FAMILIES
 from codegen.cutlass.families.words.words import word_launches
 from codegen.cutlass.kernel.family import KernelWork
-from codegen.cutlass.kernel.launches import Address, Argument, ComputedLaunch, Data, Launch, LayerScratch, Source
+from codegen.cutlass.kernel.launches import (
+    Address,
+    Argument,
+    ComputedLaunch,
+    Data,
+    Launch,
+    LayerScratch,
+    Source,
+    moved,
+)
 from codegen.cutlass.ptx import Module, PtxError, PtxKernel, parameters, parse
 from codegen.cutlass.runner import runner_files
 from codegen.cutlass.runner.runner import FORMAT, LaunchEntry, LaunchList, ModuleEntry
@@ -33,9 +48,11 @@ from hw_models.cache import Cache
 from hw_models.chip import Chip
 from hw_models.errors import TargetError
 from hw_models.routes import main_memory
+from partitioner.context.batch_slices import BatchSlice, slice_for
 from partitioner.ir.graph import Constants, Graph, Op
 from partitioner.ir.kernels import read_kernel
 from partitioner.ir.plan import Plan
+from partitioner.ir.slice_segments import slices_of
 from partitioner.ir.steps import RunStep
 
 WORKERS = min(4, os.cpu_count() or 1)
@@ -79,16 +96,21 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class LaunchRequest:
-    """A launch and what it computes, by the user's name: a group, or an operator on integers."""
+    """A launch and what it computes, by the user's name: a group, or slice number `instance` of one, or an operator on
+    integers."""
 
     group: str
     launch: Launch | ComputedLaunch
     of_integers: bool = False
+    instance: int = 0
+    slices: int = 1
 
     @property
     def name(self) -> str:
         """The name in a list of launches."""
-        return integers_name(self.group) if self.of_integers else printable(self.group)
+        if self.of_integers:
+            return integers_name(self.group)
+        return slice_name(self.group, self.instance, self.slices) if self.slices > 1 else printable(self.group)
 
 
 def emit_launches(
@@ -96,7 +118,7 @@ def emit_launches(
 ) -> ClusterFiles:
     """The files of a plan's launches. Raises TargetError where nvcc is missing, refuses a kernel, or a plan names a
     kernel that no family makes."""
-    asked = plan_launches(plan, graph, constants, chip)
+    asked = plan_launches(plan, graph, constants, chip, places)
     computed = [each.launch for each in asked if isinstance(each.launch, ComputedLaunch)]
     try:
         compiler = find_nvcc(Cache.of_user("nvcc").folder)
@@ -202,12 +224,15 @@ def _paths(source: Source) -> dict[str, str]:
     }
 
 
-def plan_launches(plan: Plan, graph: Graph, constants: Constants, chip: Chip) -> tuple[LaunchRequest, ...]:
+def plan_launches(
+    plan: Plan, graph: Graph, constants: Constants, chip: Chip, places: TensorPlaces | None = None
+) -> tuple[LaunchRequest, ...]:
     """The launches of operators on integers before the plan's steps, of these, in order, and of integers after them.
-    Raises TargetError for kernels that no family makes."""
+    Slices of the batch are at their offsets in whole values, but in `places` that have room for one slice, where all
+    are. Raises TargetError for kernels that no family makes, and PlanError for slices that the graph cannot have."""
     return (
         *_of_integers(graph, graph.prepared),
-        *_asked(plan, graph, constants, chip),
+        *_asked(plan, graph, constants, chip, places),
         *_of_integers(graph, graph.concluded),
     )
 
@@ -218,14 +243,48 @@ def _of_integers(graph: Graph, ops: tuple[Op, ...]) -> Iterator[LaunchRequest]:
             yield LaunchRequest(op.name, launch, of_integers=True)
 
 
-def _asked(plan: Plan, graph: Graph, constants: Constants, chip: Chip) -> Iterator[LaunchRequest]:
+def _asked(
+    plan: Plan, graph: Graph, constants: Constants, chip: Chip, places: TensorPlaces | None
+) -> Iterator[LaunchRequest]:
+    parts: dict[int, BatchSlice] = {}
+    made: dict[str, tuple[Launch | ComputedLaunch, ...]] = {}
     for step in plan.steps:
         group = plan.group_by_name[step.group]
         if not isinstance(step, RunStep):
             continue
-        template, chosen = read_kernel(group.kernel)
-        family = FAMILIES.get(template)
-        if family is None:
-            raise TargetError(f"group {group.name}", needs=f"a kernel of {', '.join(FAMILIES)}", has=template)
-        for launch in family.launches(KernelWork(graph, group.layers, chip), chosen, constants):
-            yield LaunchRequest(group.name, launch)
+        count = slices_of(group)
+        if count > 1 and count not in parts:
+            parts[count] = slice_for(plan, graph, count)
+        part = parts.get(count)
+        if group.name not in made:
+            template, chosen = read_kernel(group.kernel)
+            family = FAMILIES.get(template)
+            if family is None:
+                raise TargetError(f"group {group.name}", needs=f"a kernel of {', '.join(FAMILIES)}", has=template)
+            work = KernelWork(part.graph if part else graph, group.layers, chip)
+            made[group.name] = family.launches(work, chosen, constants)
+        for launch in made[group.name]:
+            if part is not None:
+                launch = _for_slice(launch, part, step.instance, graph, places)
+            yield LaunchRequest(group.name, launch, instance=step.instance, slices=count)
+
+
+def _for_slice(
+    launch: Launch | ComputedLaunch, part: BatchSlice, instance: int, graph: Graph, places: TensorPlaces | None
+) -> Launch | ComputedLaunch:
+    """The launch of the first slice for another one: the addresses of values that are cut are further on, but those of
+    values of which one slice is stored."""
+
+    def at_slice(argument: Argument) -> Argument:
+        if not isinstance(argument, Address) or argument.tensor not in part.values:
+            return argument
+        if places is not None:
+            stored = places.written(argument.tensor).size_bytes
+            if stored < graph.by_name[argument.tensor].size_bytes:
+                return argument
+        return moved(argument, part.offset_bytes(argument.tensor, instance))
+
+    if isinstance(launch, Launch):
+        return replace(launch, arguments=tuple(map(at_slice, launch.arguments)))
+    found = tuple(place for place in map(at_slice, launch.places) if isinstance(place, Address | LayerScratch | Data))
+    return replace(launch, places=found)

@@ -13,6 +13,7 @@ since parameters name tensors and not addresses. The records are those of the Py
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import asdict
 from hashlib import sha256
 
@@ -29,13 +30,31 @@ OF_INTEGERS = "integers: "
 """How the names of what is started before and after the groups of a plan begin."""
 
 
-def printable(name: str) -> str:
-    """A user's name in the form that a list of launches may hold: without control characters, not too long, and no
-    other kind of name. A changed name ends in a hash of the original, so that different names stay different."""
+OF_SLICE = re.compile(r"slice \d{1,9} of \d{1,9}: ")
+"""How the names of what is started for a slice of the batch begin."""
+
+
+def printable(name: str, most: int = MAX_NAME) -> str:
+    """A user's name in the form that a list of launches may hold: without control characters, not longer than `most`,
+    and no other kind of name. A changed name ends in a hash of the original, so that different names stay different."""
     plain = "".join(c if c.isprintable() else "?" for c in name).removeprefix(OF_INTEGERS)
-    if plain == name and 0 < len(name) <= MAX_NAME:
+    if found := OF_SLICE.match(plain):
+        plain = plain[found.end() :]
+    if plain == name and 0 < len(name) <= most:
         return name
-    return f"{plain[: MAX_NAME - 13]}#{sha256(name.encode(errors='surrogatepass')).hexdigest()[:12]}"
+    return f"{plain[: most - 13]}#{sha256(name.encode(errors='surrogatepass')).hexdigest()[:12]}"
+
+
+def slice_name(name: str, instance: int, count: int) -> str:
+    """The name of what is started for a group's slice number `instance`, from 0 on, of `count`."""
+    prefix = f"slice {instance + 1} of {count}: "
+    return prefix + printable(name, MAX_NAME - len(prefix))
+
+
+def whole_name(name: str) -> str:
+    """The group's name in that of a slice; other names as they are."""
+    found = OF_SLICE.match(name)
+    return name[found.end() :] if found else name
 
 
 def integers_name(name: str) -> str:
