@@ -17,6 +17,7 @@ from partitioner.context.plan_context import GraphContext
 from partitioner.ir.graph import Graph
 from partitioner.ir.kernels import Kernel
 from partitioner.ir.plan import Plan
+from partitioner.ir.slice_segments import slices_of
 from partitioner.planners.kernel_level import kernels_in_place
 
 __all__ = ["floor_ms", "floors_of", "is_fused"]
@@ -24,15 +25,14 @@ __all__ = ["floor_ms", "floors_of", "is_fused"]
 
 def floors_of(plan: Plan, graph: Graph, target: GroupTarget, chip: Chip) -> dict[str, dict[str, Any]]:
     """By group, in execution order: kernel, launches, their milliseconds, those of each memory and unit where it runs,
-    the larger with cold caches, what is expected with its error as a share, the layers. Raises PlanError for a plan of
-    another target's kernels."""
-    in_place = kernels_in_place(plan, GraphContext(graph, {}, chip, target))
-    found = {}
-    for name, kernel in in_place.items():
-        layers = plan.group_by_name[name].layers
-        cold = next(each for each in target.kernels(graph, layers, chip) if each.text == kernel.text)
-        found[name] = _figures(kernel, cold, [op for layer in layers for op in layer.ops])
-    return found
+    the larger with cold caches, what is expected with its error as a share, the layers; of groups in slices of the
+    batch, of all slices. Raises PlanError for a plan of another target's kernels."""
+    context = GraphContext(graph, {}, chip, target)
+    cold = kernels_in_place(plan, context, cold=True)
+    return {
+        name: _figures(kernel, cold[name], [op for layer in plan.group_by_name[name].layers for op in layer.ops])
+        for name, kernel in kernels_in_place(plan, context).items()
+    }
 
 
 def _figures(kernel: Kernel, cold: Kernel, ops: list[str]) -> dict[str, Any]:
@@ -58,5 +58,7 @@ def floor_ms(kernels: Mapping[str, Mapping[str, Any]]) -> float:
 
 
 def is_fused(plan: Plan, graph: Graph) -> bool:
-    """Has a group layers that O0 computes apart?"""
-    return any(sum(not layer.is_view(graph) for layer in group.layers) > 1 for group in plan.groups)
+    """Has a group layers that O0 computes apart, or does it run in slices of the batch?"""
+    return any(
+        slices_of(group) > 1 or sum(not layer.is_view(graph) for layer in group.layers) > 1 for group in plan.groups
+    )

@@ -16,6 +16,7 @@ from statistics import median
 from benchmarks.gpu.bench import Bench, Item, Row
 from benchmarks.gpu.store import Program
 from benchmarks.gpu.unfolded import unfolded
+from codegen.cutlass.emission.launch_list import whole_name
 from codegen.cutlass.runner.runner import GpuNetwork
 
 __all__ = ["items", "lines", "wrong"]
@@ -40,7 +41,7 @@ def _row(bench: Bench, program: Program) -> Row:
         network.time(1, warm_up=bench.warm_up)  # values that a run leaves, and clocks that are up
         warm = network.time_launches(repeats, inner=in_a_row)
         cold = network.time_launches(repeats, flush_bytes=1 << 16 if bench.rehearse else FLUSHED_BYTES)
-        groups = [launch.layer for launch in network.launches]
+        groups = [whole_name(launch.layer) for launch in network.launches]
     found: dict[str, Row] = {}
     for group, hot, cool in zip(groups, warm, cold, strict=True):
         if group not in program.kernels:

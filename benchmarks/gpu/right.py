@@ -1,7 +1,8 @@
 """Step `right`: every network by its groups, from fresh inputs in poisoned memory, each within its bound of float64.
 
 The program is stepped through launch by launch, so that what each group leaves is judged although its memory is used
-again; its inputs are what was left for it earlier, wherever that may have been overwritten since. Then the network runs
+again, what it leaves slice by slice after the last; its inputs are what was left for it earlier, wherever that may have
+been overwritten since. Then the network runs
 as one graph in memory that is poisoned again, and must leave the same bits and finite outputs.
 """
 
@@ -18,7 +19,7 @@ from benchmarks.gpu.store import Program
 from benchmarks.gpu.synthetic import Array, drawn_input, prepared_values
 from benchmarks.gpu.unfolded import Unfolded, unfolded
 from benchmarks.gpu.watched import WatchedDriver
-from codegen.cutlass.emission.launch_list import integers_name
+from codegen.cutlass.emission.launch_list import integers_name, slice_of
 from codegen.cutlass.reference.words import emulate_prepared
 from codegen.cutlass.runner.runner import Driver, GpuNetwork, RunnerError
 from partitioner.ir.graph import Op
@@ -62,6 +63,11 @@ def stepped(made: Unfolded, driver: Driver, inputs: dict[str, Array]) -> tuple[d
     """Each group judged as it is done, operators on integers too, and the network's outputs. Raises RunnerError."""
     graph, plan = made.graph, made.plan
     places = stored_places(made)
+    sizes = {
+        sources(graph, tensor["name"]): tensor["bytes"]
+        for tensor in made.listed["tensors"]
+        if tensor["name"] in graph.by_name
+    }
     stored: dict[str, Array] = {**inputs, **prepared_values(graph, made.constants, inputs)}
     judged: dict[str, Judged] = {}
     last_use = _last_use(made)
@@ -84,13 +90,19 @@ def stepped(made: Unfolded, driver: Driver, inputs: dict[str, Array]) -> tuple[d
         if name in of_integers:
             exact(name, of_integers[name])
             return
+        name, instance, count = slice_of(name)
         group = plan.group_by_name[name]
         for output in group.outputs(graph):
             tensor = graph.by_name[output]
             if output not in places:
                 raise RunnerError(f"group {name}: its output {output} lies nowhere in the list of launches")
-            content = watched.content(places[output], tensor.size_bytes)
-            stored[output] = content.view(tensor.dtype).reshape(tensor.shape)
+            part = tensor.size_bytes // count
+            there = instance * part if sizes[output] == tensor.size_bytes else 0  # else each slice in the same place
+            content = watched.content(places[output] + there, part)
+            whole = stored.setdefault(output, np.empty(tensor.shape, tensor.dtype))
+            whole.reshape(-1).view(np.uint8)[instance * part : (instance + 1) * part] = content
+        if instance + 1 < count:
+            return
         judged[name] = judge_group(graph, made.constants, group, stored, SAMPLES, SEED)
         for value in [value for value in stored if last_use.get(value) == name and value not in graph.outputs]:
             del stored[value]

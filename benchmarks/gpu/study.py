@@ -1,18 +1,21 @@
 """What the case study compares, planned: the same by one CUTLASS kernel a layer, by its pairs, by ours, and forced.
 
-    subject x batch x chip --ways--> plans: default, layers, pairs, chains, mma, ours, forced A,B:TEMPLATE ...
+    subject x batch x chip --ways--> plans: default, layers, pairs, chains, mma, ours, slices N, forced A,B:TEMPLATE ...
                                                                                                   --> floors, programs
 
 `default` has one tile for all convolutions and products, as published comparisons do; `layers` the tile that the model
 takes for each. `pairs` fuses wherever CUTLASS has a kernel for two convolutions, whether that pays or not, and `chains`
 wherever we have one; `mma` does so with the instructions of before Hopper alone, which are all that CUTLASS 2 uses, so
-that fusion and instruction are told apart. `ours` is level O3. A `forced` one fuses a set of layers that O3 did not,
-alone and with the kernel that the model likes best: whether it was right to leave it is for a GPU to say.
+that fusion and instruction are told apart. `ours` is level O3. `slices N` is level O3 with groups in N slices of the
+batch wherever that keeps more in the L2, as GraphTurbo orders instances, even where launches are expected to cost more
+than that saves; it is of whole networks, where the batch has such slices. A `forced` one fuses a set of layers that O3
+did not, alone and with the kernel that the model likes best: whether it was right to leave it is for a GPU to say.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from benchmarks.chosen_kernels import Restricted, forced_plan, restricted_plan
@@ -28,6 +31,7 @@ from dsa_sched.stages.compilation import CompileOptions
 from dsa_sched.stages.kernel_stages import PlannedKernels, plan_kernels
 from dsa_sched.stages.targets import judge_of
 from hw_models.chip import Chip
+from hw_models.errors import ModelError
 from hw_models.parts import TensorEngine
 from partitioner.context.plan_context import GraphContext
 from partitioner.ir.kernels import Kernel, read_kernel
@@ -53,6 +57,8 @@ ORDERED_BATCH = 32
 """At which candidates of one group are compared."""
 MOST_CANDIDATES = 4
 """Of a set of layers."""
+SLICES = (2, 4, 8)
+"""Of a batch."""
 LONG = 3
 """Layers of a subject beyond which only sets of two are forced."""
 
@@ -96,7 +102,7 @@ def ways(
     model: Model, subject: Subject, batch: int, chip: Chip, target: GroupTarget, forced: Sequence[str] = ()
 ) -> Iterator[Way]:
     """All ways to compute a subject, and one more for each of `forced`, as `--force-group` takes them, at level O3;
-    pairs and chains are left out where there are none. Raises UserError."""
+    pairs, chains and slices are left out where there are none. Raises UserError."""
 
     def by_cutlass(offer: Offer) -> bool:
         return _is_cutlass(model, offer.layers, offer.kernel, chip)
@@ -117,8 +123,20 @@ def ways(
     for text in forced:
         options = CompileOptions(O3(), batch, force_groups=(text,))
         yield Way(f"asked {text}", plan_kernels(model, chip, target, options))
-    if not subject.whole:
+    if subject.whole:
+        yield from _in_slices(model, batch, chip, target)
+    else:
         yield from _forced(model, chip, target, offers, ours)
+
+
+def _in_slices(model: Model, batch: int, chip: Chip, target: GroupTarget) -> Iterator[Way]:
+    """Every number of slices that a batch of more has."""
+    for count in SLICES:
+        if batch % count == 0 and batch > count:
+            with suppress(ModelError):  # no two kernels in a row whose images are independent
+                yield Way(
+                    f"slices {count}", plan_kernels(model, chip, target, CompileOptions(O3(), batch, slices=count))
+                )
 
 
 def without_wgmma(chip: Chip) -> Chip:

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 
 from partitioner.context.batch_slices import batch_of, slice_for
 from partitioner.context.plan_context import KernelContext
-from partitioner.fusion.cache_hits import GroupWork, KernelRun, merge_margin, run_of
+from partitioner.fusion.cache_hits import NOTHING, GroupWork, KernelRun, merge_margin, run_of
 from partitioner.fusion.kernel_cover import cheapest_covers
 from partitioner.fusion.kernel_sets import bits
 from partitioner.ir.decisions import Decision
@@ -75,10 +75,12 @@ def kernel_plan(
     return replace(plan, decisions=(*search, *plan.decisions))
 
 
-def kernels_in_place(plan: Plan, ctx: KernelContext) -> Mapping[str, Kernel]:
+def kernels_in_place(plan: Plan, ctx: KernelContext, cold: bool = False) -> Mapping[str, Kernel]:
     """The kernel of each group that has one in a plan of whole groups, with the floors that it has after the kernels
-    before it, for all slices together. Raises PlanError for a kernel that the target does not offer."""
-    return {name: repeated(work.best(hits), count) for name, work, hits, count in _in_place(plan, KernelOffers(ctx))}
+    before it, or with a `cold` cache, for all slices together. Raises PlanError for a kernel that the target does not
+    offer."""
+    placed = _in_place(plan, KernelOffers(ctx))
+    return {name: repeated(work.best(NOTHING if cold else hits), count) for name, work, hits, count in placed}
 
 
 def candidates_in_place(plan: Plan, ctx: KernelContext, forced: Sequence[str] = ()) -> Mapping[str, tuple[Kernel, ...]]:

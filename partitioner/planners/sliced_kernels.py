@@ -6,8 +6,8 @@ A value that is larger than the cache of all cores goes to the main memory betwe
 one slice of the batch after the other (depth first), what they exchange stays in the cache, at the price of more
 launches and of waves that are not full. The cut points are those with the least sum of expected times: dynamic
 programming over the groups, each either whole or in a segment. A segment must promise more than the error of its
-kernels' rates. Between pieces nothing is counted as found in the cache, and neither are constants that an earlier slice
-has read.
+kernels' rates, so all of them must have rates: floors leave out what starting a kernel costs. Between pieces nothing is
+counted as found in the cache, and neither are constants that an earlier slice has read.
 """
 
 from __future__ import annotations
@@ -89,11 +89,16 @@ def _worthwhile(
     whole, groups, batch = (Piece(1, run),), run.groups(), batch_of(offers.ctx.graph)
     if offers.cache is None or batch < 2:
         return whole, ()
+    if not any(work.kernels and _has_rates(work, hits) for work, hits in groups):
+        return whole, (
+            Decision(SUBJECT, "not in slices", "no kernel has a measured rate: floors have no price of starts"),
+        )
     edges: list[_Edge] = []
     tried = []
     for count in _counts(batch):
         if regions := _regions(run, offers, excluded, count):
-            edges += _edges(run, offers, cover, excluded, count, regions)
+            found = _edges(run, offers, cover, excluded, count, regions)
+            edges += (edge for edge in found if all(map(_has_rates, edge.works)))
             tried.append(count)
     if not tried:
         reason = "what could stay in the cache saves less than further launches cost"
@@ -123,7 +128,7 @@ def _regions(run: KernelRun, offers: KernelOffers, excluded: int, count: int) ->
     all that a kernel exchanges would be found in the cache, and waves were as full as before."""
     gains = [_largest_gain(work, hits, offers, count) for work, hits in run.groups()]
     costs = [work.cost(hits) for work, hits in run.groups()]
-    blocked = [bool(work.members & excluded) for work, _ in run.groups()]
+    blocked = [bool(work.members & excluded) or not _has_rates(work, hits) for work, hits in run.groups()]
     allowed = [-inf if no else gain for gain, no in zip(gains, blocked, strict=True)]
     found = sorted(_ranges(allowed, costs, 0, len(allowed)))
     layers = [len(work.layers) for work, _ in run.groups()]
@@ -151,6 +156,10 @@ def _largest_gain(work: GroupWork, hits: frozenset[str], offers: KernelOffers, c
         return 0.0
     apart = [offers.alone(number) for number in bits(work.members)]
     return work.cost(hits) - min(_least((work,), count, offers), _least(apart, count, offers))
+
+
+def _has_rates(work: GroupWork, hits: frozenset[str] = NOTHING) -> bool:
+    return not work.kernels or work.best(hits).measured is not None
 
 
 def _least(works: Sequence[GroupWork], count: int, offers: KernelOffers) -> float:

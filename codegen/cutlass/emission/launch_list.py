@@ -30,7 +30,7 @@ OF_INTEGERS = "integers: "
 """How the names of what is started before and after the groups of a plan begin."""
 
 
-OF_SLICE = re.compile(r"slice \d{1,9} of \d{1,9}: ")
+OF_SLICE = re.compile(r"slice (\d{1,9}) of (\d{1,9}): ")
 """How the names of what is started for a slice of the batch begin."""
 
 
@@ -51,10 +51,16 @@ def slice_name(name: str, instance: int, count: int) -> str:
     return prefix + printable(name, MAX_NAME - len(prefix))
 
 
+def slice_of(name: str) -> tuple[str, int, int]:
+    """The group, the slice's number from 0 on, and how many there are: the converse of `slice_name`. Other names are
+    those of the only slice."""
+    found = OF_SLICE.match(name)
+    return (name[found.end() :], int(found[1]) - 1, int(found[2])) if found else (name, 0, 1)
+
+
 def whole_name(name: str) -> str:
     """The group's name in that of a slice; other names as they are."""
-    found = OF_SLICE.match(name)
-    return name[found.end() :] if found else name
+    return slice_of(name)[0]
 
 
 def integers_name(name: str) -> str:
