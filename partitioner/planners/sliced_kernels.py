@@ -13,7 +13,7 @@ counted as found in the cache, and neither are constants that an earlier slice h
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 
 from hw_models.errors import ModelError
@@ -30,6 +30,9 @@ from partitioner.planners.kernel_offers import KernelOffers
 OPTION = "--slices"
 SUBJECT = "batch"
 """Subject of decisions about slices."""
+
+READERS = 16
+"""Number of groups after a segment that are checked for what they no longer find in the cache."""
 
 Cover = Callable[[KernelOffers], KernelRun]
 """The groups into which a level divides a network."""
@@ -104,10 +107,12 @@ def _worthwhile(
         reason = "what could stay in the cache saves less than further launches cost"
         return whole, (Decision(SUBJECT, "not in slices", reason),)
     prices = [work.cost(hits) for work, hits in groups]
-    path = _path(prices, [(edge, edge.cost * (1 + edge.error)) for edge in edges])
+    borders = _Borders(run)
+    path = _path(prices, [(edge, edge.cost * (1 + edge.error) + borders.lost(edge.first, edge.last)) for edge in edges])
     if path is not None:
         pieces, reasons = _in_pieces(run, path)
-        if sum(piece.cost for piece in pieces) < run.cost:
+        errors = sum(edge.cost * edge.error for edge in path)
+        if sum(piece.cost for piece in pieces) + errors < run.cost:
             return pieces, reasons
     return whole, (_refusal(prices, edges, tried, groups),)
 
@@ -170,7 +175,7 @@ def _least(works: Sequence[GroupWork], count: int, offers: KernelOffers) -> floa
         room = offers.cache.room_bytes if offers.cache else 0.0
         fits = sum(work.moved.values()) < count * room
         best = work.best(frozenset(work.moved) - constants if fits else NOTHING)
-        total += best.seconds + (count - 1) * _starts(best)
+        total += replace(best, launches=count * best.launches).seconds
     return total
 
 
@@ -268,6 +273,35 @@ def _from(
 def _found_bytes(groups: Sequence[tuple[GroupWork, frozenset[str]]]) -> int:
     """Bytes of values that groups read from the cache."""
     return sum(work.moved[name] for work, hits in groups for name in hits if name not in work.writes)
+
+
+class _Borders:
+    """What groups of a run lose that find nothing in the cache beyond the border of a segment, in seconds."""
+
+    def __init__(self, run: KernelRun) -> None:
+        self._groups = run.groups()
+        self._before = [0.0]
+        part, whole = KernelRun(run.values), 0.0
+        for work, hits in self._groups:
+            part, whole = part.then(work), whole + work.cost(hits)
+            self._before.append(part.cost - whole)
+        self._values = run.values
+        self._after: dict[int, float] = {}
+
+    def lost(self, first: int, last: int) -> float:
+        """Around a segment of the groups from number `first` to before `last`: by those before it, whose values a
+        reader would have found, and by the readers after it."""
+        if last not in self._after:
+            self._after[last] = self._lost_after(last)
+        return self._before[first] + self._after[last]
+
+    def _lost_after(self, last: int) -> float:
+        run, lost = KernelRun(self._values), 0.0
+        for work, hits in self._groups[last : last + READERS]:
+            run = run.then(work)
+            ((_, found),) = run.groups(1)
+            lost += work.cost(hits & work.writes | found & hits) - work.cost(hits)
+        return lost
 
 
 @dataclass(frozen=True, slots=True)

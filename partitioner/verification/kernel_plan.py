@@ -39,7 +39,6 @@ def verify_kernel_plan(plan: Plan, ctx: KernelContext) -> None:
         elif not isinstance(step, ViewStep) or group.kernel:
             raise PlanError(_who(step), needs="a kernel that runs, or a view", has=step.kind)
         made.run(step, group, part)
-    made.verify_whole(plan)
 
 
 def _verify_kernel(step: RunStep, group: Group, ctx: KernelContext, part: BatchSlice | None) -> None:
@@ -82,15 +81,11 @@ class _Made:
         self._roots = roots(graph)
         self._whole = set(graph.inputs) | {tensor.name for tensor in graph.tensors if tensor.constant}
         self._slices: dict[str, set[tuple[int, int]]] = {}
-        self._done: set[tuple[str, int]] = set()
         self._views: set[str] = set()
 
     def run(self, step: Step, group: Group, part: BatchSlice | None) -> None:
         """Require that an earlier group or an earlier layer of its own made what each layer reads, and note what it
         makes."""
-        if (group.name, step.instance) in self._done:
-            raise PlanError(_who(step), needs="each group, or slice of one, once", has=f"slice {step.instance} again")
-        self._done.add((group.name, step.instance))
         inside: set[str] = set()
         for layer in group.layers:
             for name in layer.inputs(self._graph):
@@ -111,13 +106,6 @@ class _Made:
             done.add((part.count, step.instance))
             if all((part.count, number) in done for number in range(part.count)):
                 self._whole.add(root)
-
-    def verify_whole(self, plan: Plan) -> None:
-        """Require that all slices of all groups have run."""
-        for group in plan.groups:
-            for instance in range(slices_of(group)):
-                if (group.name, instance) not in self._done:
-                    raise PlanError(f"group {group.name}", needs="a step", has=f"none for slice {instance}")
 
     def _has(self, name: str, step: Step, part: BatchSlice | None) -> bool:
         root = self._roots[name]
