@@ -165,7 +165,8 @@ def damaged(plan: Plan) -> Iterator[tuple[str, Plan]]:
     unequal = replace(plan.groups[0], split=replace(plan.groups[0].split, cuts=((0, (0, 4, BATCH)),)))
     yield "equal slices", replace(plan, groups=(unequal, *plan.groups[1:]))
     three = tuple(replace(group, split=replace(group.split, cuts=((0, (0, 5, 10, BATCH)),))) for group in plan.groups)
-    yield "slices of", replace(plan, groups=three)
+    thrice = tuple(replace(step, instance=n) for n in range(3) for step in steps[:4] if isinstance(step, RunStep))
+    yield "needs a batch that can be cut; has 3 slices of 16", replace(plan, groups=three, steps=thrice)
 
 
 def test_damaged_plans_are_refused() -> None:
@@ -248,7 +249,7 @@ def test_drawn_networks_are_cut_where_that_is_best(seed: int) -> None:
     ctx = drawn(seed)
     plan, whole = planned(ctx), planned(ctx, 1)
     assert priced(ctx, plan) <= priced(ctx, whole) * (1 + 1e-9)
-    assert priced(ctx, plan) <= least(ctx) * (1 + 0.02)
+    assert priced(ctx, plan) <= least(ctx) * (1 + 1e-9)
     for count in (2, 4):
         forced = planned(ctx, count)
         assert {slices_of(group) for group in forced.groups} - {1} == {count}
