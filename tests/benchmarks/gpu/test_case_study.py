@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from benchmarks import gpu_case_study
-from benchmarks.gpu import candidate_order, fit, kernel_times
+from benchmarks.gpu import candidate_order, fit, kernel_times, pack
 from benchmarks.gpu.expected_floors import EXPECTED, compared
-from benchmarks.gpu.study import SUBJECTS, Subject
+from benchmarks.gpu.right import stepped
+from benchmarks.gpu.store import read_pack
+from benchmarks.gpu.study import SUBJECTS, Subject, Way, ways
 from benchmarks.gpu.study_floors import study_rows
+from benchmarks.gpu.synthetic import drawn_input
+from benchmarks.gpu.unfolded import unfolded
+from codegen.cutlass.runner.executor_driver import ExecutorDriver
 from hw_models.errors import FileError, ModelError
 
 NAME = "bottleneck3"
@@ -44,6 +50,35 @@ def test_ways_of_a_block_and_their_floors() -> None:
 def test_groups_that_no_kernel_computes_are_refused() -> None:
     with pytest.raises(ModelError, match="conv1,conv3"):
         list(study_rows([Subject(NAME, (1,))], ["h200"], lambda _said: None, ["conv1,conv3"]))
+
+
+WHOLE = Subject("small_tail", (1, 4), whole=True)
+
+
+def test_whole_networks_are_also_in_slices() -> None:
+    rows = {(row["batch"], row["way"]): row for row in study_rows([WHOLE], ["h200"], lambda _said: None)}
+    assert {way for batch, way in rows if batch == 4 and way.startswith("slices ")} == {"slices 2"}
+    assert not [way for batch, way in rows if batch == 1 and way.startswith("slices ")]
+    assert rows[4, "slices 2"]["launches"] == 2 * rows[4, "ours"]["launches"]
+    assert rows[4, "slices 2"]["launch_ms"] == pytest.approx(2 * rows[4, "ours"]["launch_ms"], rel=1e-3)
+
+
+@pytest.mark.nightly
+def test_a_program_in_slices_is_judged_by_its_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def in_slices(*asked: Any) -> Iterator[Way]:
+        return (way for way in ways(*asked) if way.name == "slices 2")
+
+    monkeypatch.setattr(pack, "ways", in_slices)
+    monkeypatch.setattr(pack, "candidate_ways", lambda *_asked: ())
+    pack.build(tmp_path, pack.Wanted((), (), ("h200",), ptx=True, small=True, subjects=(WHOLE,)), lambda _said: None)
+    (program,) = read_pack(tmp_path).studied
+    with unfolded(read_pack(tmp_path), program) as made:
+        inputs = {name: drawn_input(1, made.graph.by_name[name].shape, "float16") for name in made.graph.inputs}
+        judged, _ = stepped(made, ExecutorDriver(), inputs)
+        names = [launch["layer"] for launch in made.listed["launches"]]
+    assert list(judged) == list(program.kernels)
+    assert not [found for found in judged.values() if found.wrong or not found.samples]
+    assert [name.partition(":")[0] for name in names] == ["slice 1 of 2"] * 2 + ["slice 2 of 2"] * 2
 
 
 def study_row(way: str, floor_ms: float, **more: Any) -> dict[str, Any]:
