@@ -36,6 +36,7 @@ from hw_models.parts import TensorEngine
 from partitioner.context.plan_context import GraphContext
 from partitioner.ir.kernels import Kernel, read_kernel
 from partitioner.ir.layers import Layer
+from partitioner.ir.slice_segments import slices_of
 from partitioner.planners.levels import O0, O3, LayerKernels
 from partitioner.planners.registry import make_kernel_plan
 
@@ -91,6 +92,11 @@ class Way:
     name: str
     planned: PlannedKernels
     group: str = ""
+
+    @property
+    def kernels(self) -> tuple[tuple[str, int], ...]:
+        """The kernel of each group and the slices in which it runs: two ways with the same are the same program."""
+        return tuple((group.kernel, slices_of(group)) for group in self.planned.plan.groups)
 
 
 def studied_model(subject: str, batch: int, chip: Chip, target: GroupTarget) -> Model:
