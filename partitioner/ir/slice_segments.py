@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 
 from hw_models.errors import PlanError
 from partitioner.ir.graph import Graph
@@ -26,10 +25,6 @@ class SliceSegment:
     last: int
     groups: tuple[Group, ...]
     count: int
-
-    @cached_property
-    def names(self) -> frozenset[str]:
-        return frozenset(group.name for group in self.groups)
 
 
 def batch_points(batch: int, count: int) -> tuple[int, ...]:

@@ -13,19 +13,18 @@ counted as found in the cache, and neither are constants that an earlier slice h
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import inf
 
 from hw_models.errors import ModelError
 from partitioner.context.batch_slices import BatchSlice, batch_of, batch_slice
 from partitioner.context.plan_context import GraphContext, KernelContext
-from partitioner.fusion.cache_hits import MARGIN, NOTHING, GroupWork, KernelRun, run_of
-from partitioner.fusion.kernel_sets import bits
+from partitioner.fusion.cache_hits import MARGIN, GroupWork, KernelRun, run_of
 from partitioner.ir.decisions import Decision
 from partitioner.ir.graph import Graph
-from partitioner.ir.kernels import Kernel
 from partitioner.ir.layers import Layer
 from partitioner.planners.kernel_offers import KernelOffers
+from partitioner.planners.slice_regions import has_rates, slice_regions, starts, starts_of
 
 OPTION = "--slices"
 SUBJECT = "batch"
@@ -54,9 +53,6 @@ class Piece:
     def seconds(self) -> float:
         return self.count * self.run.seconds
 
-    def layers(self) -> tuple[str, ...]:
-        return tuple(work.layers[0].name for work, _ in self.run.groups() if work.kernels)
-
 
 def sliced_context(ctx: KernelContext, part: BatchSlice) -> KernelContext:
     """The context of one slice."""
@@ -76,7 +72,7 @@ def in_slices(
     groups = run.groups()
     edges = _edges(run, offers, cover, excluded, forced, ((0, len(groups)),))
     if saving := [edge for edge in edges if edge.found_bytes > _found_bytes(groups[edge.first : edge.last])]:
-        prices = [work.cost(hits) - _starts_of(work, hits) for work, hits in groups]
+        prices = [work.cost(hits) - starts_of(work, hits) for work, hits in groups]
         path = _path(prices, [(edge, edge.cost - edge.starts) for edge in saving])
     else:  # as few pieces as possible
         path = _path([1.0] * len(groups), [(edge, 1.0) for edge in edges])
@@ -92,16 +88,16 @@ def _worthwhile(
     whole, groups, batch = (Piece(1, run),), run.groups(), batch_of(offers.ctx.graph)
     if offers.cache is None or batch < 2:
         return whole, ()
-    if not any(work.kernels and _has_rates(work, hits) for work, hits in groups):
+    if not any(work.kernels and has_rates(work, hits) for work, hits in groups):
         return whole, (
             Decision(SUBJECT, "not in slices", "no kernel has a measured rate: floors have no price of starts"),
         )
     edges: list[_Edge] = []
     tried = []
     for count in _counts(batch):
-        if regions := _regions(run, offers, excluded, count):
+        if regions := slice_regions(run, offers, excluded, count):
             found = _edges(run, offers, cover, excluded, count, regions)
-            edges += (edge for edge in found if all(map(_has_rates, edge.works)))
+            edges += (edge for edge in found if all(map(has_rates, edge.works)))
             tried.append(count)
     if not tried:
         reason = "what could stay in the cache saves less than further launches cost"
@@ -123,69 +119,6 @@ def _counts(batch: int) -> Iterator[int]:
     while batch % count == 0:
         yield count
         count *= 2
-
-
-# Where slices could pay.
-
-
-def _regions(run: KernelRun, offers: KernelOffers, excluded: int, count: int) -> tuple[tuple[int, int], ...]:
-    """Ranges of groups, from one to before another, in which slices could save more than the error of rates: as if
-    all that a kernel exchanges would be found in the cache, and waves were as full as before."""
-    gains = [_largest_gain(work, hits, offers, count) for work, hits in run.groups()]
-    costs = [work.cost(hits) for work, hits in run.groups()]
-    blocked = [bool(work.members & excluded) or not _has_rates(work, hits) for work, hits in run.groups()]
-    allowed = [-inf if no else gain for gain, no in zip(gains, blocked, strict=True)]
-    found = sorted(_ranges(allowed, costs, 0, len(allowed)))
-    layers = [len(work.layers) for work, _ in run.groups()]
-    return tuple((first, last) for first, last in found if sum(layers[first:last]) > 1)
-
-
-def _ranges(gains: Sequence[float], costs: Sequence[float], low: int, high: int) -> Iterator[tuple[int, int]]:
-    """The range of largest sum, and such ranges on both sides of it, while they gain more than MARGIN of their cost."""
-    best, first, last, total, start = 0.0, low, low, 0.0, low
-    for number in range(low, high):
-        if total <= 0:
-            total, start = 0.0, number
-        total += gains[number]
-        if total > best:
-            best, first, last = total, start, number + 1
-    if best <= MARGIN * sum(costs[first:last]):
-        return
-    yield first, last
-    yield from _ranges(gains, costs, low, first)
-    yield from _ranges(gains, costs, last, high)
-
-
-def _largest_gain(work: GroupWork, hits: frozenset[str], offers: KernelOffers, count: int) -> float:
-    if not work.kernels:
-        return 0.0
-    apart = [offers.alone(number) for number in bits(work.members)]
-    return work.cost(hits) - min(_least((work,), count, offers), _least(apart, count, offers))
-
-
-def _has_rates(work: GroupWork, hits: frozenset[str] = NOTHING) -> bool:
-    return not work.kernels or work.best(hits).measured is not None
-
-
-def _least(works: Sequence[GroupWork], count: int, offers: KernelOffers) -> float:
-    """Seconds that these kernels take at least in slices."""
-    constants = {tensor.name for tensor in offers.ctx.graph.tensors if tensor.constant}
-    total = 0.0
-    for work in works:
-        room = offers.cache.room_bytes if offers.cache else 0.0
-        fits = sum(work.moved.values()) < count * room
-        best = work.best(frozenset(work.moved) - constants if fits else NOTHING)
-        total += replace(best, launches=count * best.launches).seconds
-    return total
-
-
-def _starts(kernel: Kernel) -> float:
-    """Seconds of its launches and starts."""
-    return kernel.launches * (kernel.launch_seconds + (kernel.measured.start_seconds if kernel.measured else 0.0))
-
-
-def _starts_of(work: GroupWork, hits: frozenset[str]) -> float:
-    return _starts(work.best(hits)) if work.kernels else 0.0
 
 
 # Segments, and the best of them.
@@ -253,7 +186,7 @@ def _from(
     a slice have covered the same layers."""
     begin = next((n for n, mask in enumerate(masks) if mask is not None and mask & groups[start].members), len(works))
     wanted, covered, end, run = 0, 0, begin, KernelRun(own.values)
-    kernels, starts, wrong, seconds, found = 0, 0.0, 0.0, 0.0, 0
+    kernels, started, wrong, seconds, found = 0, 0.0, 0.0, 0.0, 0
     for number in range(start, len(groups)):
         wanted |= groups[number].members
         while wanted & ~covered:
@@ -263,11 +196,11 @@ def _from(
             if work.kernels:
                 best = work.best()
                 found += count * _found_bytes(run.groups(1))
-                kernels, starts = kernels + 1, starts + count * _starts(best)
+                kernels, started = kernels + 1, started + count * starts(best)
                 wrong, seconds = wrong + best.error * best.seconds, seconds + best.seconds
         if covered == wanted and kernels > 1:
             cost, error = count * run.cost, max(MARGIN, wrong / seconds)
-            yield _Edge(start, number + 1, count, tuple(works[begin:end]), cost, starts, error, found)
+            yield _Edge(start, number + 1, count, tuple(works[begin:end]), cost, started, error, found)
 
 
 def _found_bytes(groups: Sequence[tuple[GroupWork, frozenset[str]]]) -> int:
