@@ -15,7 +15,6 @@ did not, alone and with the kernel that the model likes best: whether it was rig
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 
 from benchmarks.chosen_kernels import Restricted, forced_plan, restricted_plan
@@ -138,11 +137,13 @@ def ways(
 def _in_slices(model: Model, batch: int, chip: Chip, target: GroupTarget) -> Iterator[Way]:
     """Every number of slices that a batch of more has."""
     for count in SLICES:
-        if batch % count == 0 and batch > count:
-            with suppress(ModelError):  # no two kernels in a row whose images are independent
-                yield Way(
-                    f"slices {count}", plan_kernels(model, chip, target, CompileOptions(O3(), batch, slices=count))
-                )
+        if batch % count or batch == count:
+            continue
+        try:
+            planned = plan_kernels(model, chip, target, CompileOptions(O3(), batch, slices=count))
+        except ModelError:  # no two kernels in a row whose images are independent
+            continue
+        yield Way(f"slices {count}", planned)
 
 
 def without_wgmma(chip: Chip) -> Chip:
