@@ -22,6 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for the package 
 from benchmarks.gpu.expected_floors import Compared, compared
 from benchmarks.gpu.store import read_list
 from benchmarks.gpu.study import SUBJECTS
+from benchmarks.gpu.study import SLICES
 from benchmarks.gpu.study_floors import study_rows
 from benchmarks.output import add_outputs, at_least_one, finish, table
 from hw_models.errors import UserError
@@ -40,6 +41,7 @@ COLUMNS = {
     "chains": "our chains",
     "mma": "our chains by mma",
     "ours": "ours",
+    **{f"slices {count}": f"in {count} slices" for count in SLICES},
     "torch": "cuDNN, PyTorch",
     "torch.compile": "torch.compile",
     "max-autotune": "torch.compile, max-autotune",

@@ -223,14 +223,13 @@ def _studied(
 ) -> Iterator[dict[str, Any]]:
     """Every way of a batch; one whose kernels are those of a way before it is only named. Raises UserError."""
     model, recipes = _with_drawn_weights(studied_model(subject.name, batch, chip, target))
-    packed: dict[tuple[str, ...], str] = {}
+    packed: dict[tuple[tuple[str, int], ...], str] = {}
     for way in ways(model, subject, batch, chip, target):
-        kernels = tuple(group.kernel for group in way.planned.plan.groups)
         entry = _study_entry(subject.name, batch, chip, target, way)
-        if kernels in packed:
-            yield {**entry, "same": packed[kernels]}
+        if way.kernels in packed:
+            yield {**entry, "same": packed[way.kernels]}
             continue
-        packed[kernels] = way.name
+        packed[way.kernels] = way.name
         done = compile_plan(way.planned, CompileOptions(planner_or_auto(way.planned.plan.level), batch))
         yield {**entry, **_objects(done, model, recipes, writer, ptx)}
 

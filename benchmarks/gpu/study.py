@@ -1,11 +1,11 @@
 """What the case study compares, planned: the same by one CUTLASS kernel a layer, by its pairs, by ours, and forced.
 
-    subject x batch x chip --ways--> plans: default, layers, pairs, chains, mma, ours, slices N, forced A,B:TEMPLATE ...
-                                                                                                  --> floors, programs
+    subject x batch x chip --ways--> plans: default, layers, pairs, resident, chains, mma, ours, slices N,
+                                     forced A,B:TEMPLATE ...                              --> floors, programs
 
 `default` has one tile for all convolutions and products, as published comparisons do; `layers` the tile that the model
-takes for each. `pairs` fuses wherever CUTLASS has a kernel for two convolutions, whether that pays or not, and `chains`
-wherever we have one; `mma` does so with the instructions of before Hopper alone, which are all that CUTLASS 2 uses, so
+takes for each. `pairs` fuses wherever CUTLASS has a kernel for two convolutions, whether that pays or not, `resident`
+wherever that keeps values between in registers, and `chains` wherever we have one; `mma` does so with the instructions of before Hopper alone, which are all that CUTLASS 2 uses, so
 that fusion and instruction are told apart. `ours` is level O3. `slices N` is level O3 with groups in N slices of the
 batch wherever that keeps more in the L2, as GraphTurbo orders instances, even where launches are expected to cost more
 than that saves; it is of whole networks, where the batch has such slices. A `forced` one fuses a set of layers that O3
@@ -14,7 +14,7 @@ did not, alone and with the kernel that the model likes best: whether it was rig
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from benchmarks.chosen_kernels import Restricted, forced_plan, restricted_plan
@@ -116,13 +116,14 @@ def ways(
     yield Way("layers", plan_kernels(model, chip, target, CompileOptions(O0(), batch)))
     context = GraphContext(model.graph, model.constants, chip, target)
     offers = list(fused_offers(context))
-    yield from _everywhere("pairs", model, chip, target, [offer for offer in offers if by_cutlass(offer)])
-    yield from _everywhere("chains", model, chip, target, [offer for offer in offers if not by_cutlass(offer)])
+    pairs, own = _parted(offers, by_cutlass)
+    resident, stored = _parted(pairs, _is_resident)
+    for name, some in (("pairs", stored), ("resident", resident), ("chains", own)):
+        yield from _everywhere(name, model, chip, target, some)
     older = without_wgmma(chip)
     if older != chip:
         context = GraphContext(model.graph, model.constants, older, target)
-        own = [offer for offer in fused_offers(context) if not by_cutlass(offer)]
-        yield from _everywhere("mma", model, older, target, own)
+        yield from _everywhere("mma", model, older, target, _parted(fused_offers(context), by_cutlass)[1])
     ours = plan_kernels(model, chip, target, CompileOptions(O3(), batch))
     yield Way("ours", ours)
     for text in forced:
@@ -185,6 +186,19 @@ def _everywhere(name: str, model: Model, chip: Chip, target: GroupTarget, offers
 def _with_default_tile(layers: tuple[Layer, ...], kernel: Kernel) -> Kernel | None:
     del layers
     return kernel if dict(kernel.parameters).get("tile", DEFAULT_TILE) == DEFAULT_TILE else None
+
+
+def _parted(offers: Iterable[Offer], is_one: Callable[[Offer], bool]) -> tuple[list[Offer], list[Offer]]:
+    """Those that are, and the others."""
+    parts: tuple[list[Offer], list[Offer]] = ([], [])
+    for offer in offers:
+        parts[not is_one(offer)].append(offer)
+    return parts
+
+
+def _is_resident(offer: Offer) -> bool:
+    """Is it one of CUTLASS's pairs whose values between stay in registers?"""
+    return dict(offer.kernel.parameters).get("values") == "registers"
 
 
 def _is_cutlass(model: Model, layers: tuple[Layer, ...], kernel: Kernel, chip: Chip) -> bool:
