@@ -21,8 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for the package 
 
 from benchmarks.gpu.expected_floors import Compared, compared
 from benchmarks.gpu.store import read_list
-from benchmarks.gpu.study import SUBJECTS
-from benchmarks.gpu.study import SLICES
+from benchmarks.gpu.study import SLICES, SUBJECTS
 from benchmarks.gpu.study_floors import study_rows
 from benchmarks.output import add_outputs, at_least_one, finish, table
 from hw_models.errors import UserError

@@ -5,11 +5,12 @@
 
 `default` has one tile for all convolutions and products, as published comparisons do; `layers` the tile that the model
 takes for each. `pairs` fuses wherever CUTLASS has a kernel for two convolutions, whether that pays or not, `resident`
-wherever that keeps values between in registers, and `chains` wherever we have one; `mma` does so with the instructions of before Hopper alone, which are all that CUTLASS 2 uses, so
-that fusion and instruction are told apart. `ours` is level O3. `slices N` is level O3 with groups in N slices of the
-batch wherever that keeps more in the L2, as GraphTurbo orders instances, even where launches are expected to cost more
-than that saves; it is of whole networks, where the batch has such slices. A `forced` one fuses a set of layers that O3
-did not, alone and with the kernel that the model likes best: whether it was right to leave it is for a GPU to say.
+wherever that keeps values between in registers, and `chains` wherever we have one; `mma` does so with the instructions
+of before Hopper alone, which are all that CUTLASS 2 uses, so that fusion and instruction are told apart. `ours` is
+level O3. `slices N` is level O3 with groups in N slices of the batch wherever that keeps more in the L2, as GraphTurbo
+orders instances, even where launches are expected to cost more than that saves; it is of whole networks, where the
+batch has such slices. A `forced` one fuses a set of layers that O3 did not, alone and with the kernel that the model
+likes best: whether it was right to leave it is for a GPU to say.
 """
 
 from __future__ import annotations
