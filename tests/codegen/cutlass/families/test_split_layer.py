@@ -113,8 +113,8 @@ def test_equal_bits_in_any_order_of_blocks(tmp_path: Path, compiler: Compiler) -
 @pytest.mark.commit
 def test_through_the_artifact(tmp_path: Path) -> None:
     """A convolution of one image with a sum, from the list and files that are shipped: the planner has split it."""
-    net = Network([("x", (1, 512, 3, 5)), ("r", (1, 72, 3, 5))])
-    y = net.add("Relu", net.add("Add", net.conv("x", 72, 3, pads=[1, 1, 1, 1]), "r"))
+    net = Network([("x", (1, 2048, 3, 5)), ("r", (1, 40, 3, 5))])
+    y = net.add("Relu", net.add("Add", net.conv("x", 40, 1), "r"))
     model = net.model(y)
     planned = plan_model(save(model, tmp_path / "net.onnx"), "h200", CompileOptions(O0()))
     assert [read_kernel(group.kernel)[0] for group in planned.plan.groups] == ["split_layer"]
@@ -136,6 +136,20 @@ def test_where_nothing_is_to_be_split(
 ) -> None:
     _, kernels = offers_of(one_layer(shape, filters, kernel), tmp_path)
     assert kernels == ()
+
+
+def test_rates_of_other_templates_must_promise_more_than_their_error(tmp_path: Path) -> None:
+    """A product that is expected to be a little faster in parts stays whole."""
+    net = Network([("x", (512, 3072))])
+    model = net.model(net.add("MatMul", "x", net.constant(np.full((3072, 768), 0.1))))
+    work, split = offers_of(model, tmp_path)
+    fastest, whole = (
+        min(kernels, key=lambda kernel: kernel.seconds)
+        for kernels in (split, [kernel for kernel in offered(work) if kernel.template == "wgmma_layer"])
+    )
+    assert fastest.seconds < whole.seconds < fastest.seconds * (1 + fastest.error)
+    planned = plan_model(tmp_path / "net.onnx", "h200", CompileOptions(O0()))
+    assert [group.kernel for group in planned.plan.groups] == [whole.text]
 
 
 def test_no_core_computes_two_parts_and_each_has_several_steps(tmp_path: Path) -> None:
