@@ -37,6 +37,7 @@ from benchmarks.gpu.blocks import (
     SMALL_DEPTHWISE,
     SMALL_LAYERS,
     SMALL_NORMS,
+    SMALL_SPLITS,
     Attention,
     Block,
     Normed,
@@ -207,7 +208,7 @@ Small = Block | Products | Attention | Normed | Lines | Lookup
 def cases(word: str = "") -> Iterator[Studied]:
     """Of each block and template the first candidate, and all studied ones of each single layer, on the first chip for
     which there is one; then every kernel on integers; where the name has the word."""
-    singles = (*SMALL_ATTENTIONS, *SMALL_LAYERS, *SMALL_DEPTHWISE, *SMALL_LINES, *LOOKUPS)
+    singles = (*SMALL_ATTENTIONS, *SMALL_LAYERS, *SMALL_SPLITS, *SMALL_DEPTHWISE, *SMALL_LINES, *LOOKUPS)
     for small in (*SMALL_BLOCKS, *SMALL_NORMS, *singles):
         seen, cores = set[str](), 1 if small in (*SMALL_LAYERS, *SMALL_NORMS) else None
         before, apart, _ = word.partition(" ")
@@ -249,7 +250,7 @@ def _single_offers(context: KernelContext) -> Iterator[Offer]:
     for kernel in context.target.kernels(context.graph, layers, context.chip):
         template, given = read_kernel(kernel.text)
         match template:
-            case "wgmma_layer":
+            case "wgmma_layer" | "split_layer":
                 studied = given["tile"] in STUDIED_TILES
             case "lines":
                 studied = int(given["threads"]) >= STUDIED_TEAMS

@@ -22,6 +22,7 @@ __all__ = [
     "SMALL_DEPTHWISE",
     "SMALL_LAYERS",
     "SMALL_NORMS",
+    "SMALL_SPLITS",
     "STUDIED_BLOCKS",
     "Attention",
     "Block",
@@ -149,6 +150,12 @@ SMALL_LAYERS = (
     Block("small_pixels", 136, 10, (Conv(136, end="Relu"),)),
 )
 """Single layers for the executor: ragged tiles, channels that are no whole steps, more steps than stages."""
+
+SMALL_SPLITS = (
+    Block("small_deep_window", 72, 5, (Conv(72, 3, end=""),), True, "Relu"),
+    Block("small_deep_pixels", 584, 9, (Conv(72, end="Relu"),)),
+)
+"""Single layers for the executor whose tiles leave most cores idle: parts of unequal numbers of steps."""
 
 SMALL_DEPTHWISE = (
     Block("small_depthwise", 40, 10, (Conv(40, 3, 2, True, "Relu6"),)),

@@ -31,6 +31,14 @@ drawbacks of such a kernel, barriers between its layers and fewer blocks at once
 NOTHING: frozenset[str] = frozenset()
 
 
+def _surely(kernel: Kernel) -> float:
+    """Seconds of a kernel among others for the same layers. One whose template was not measured, so that rates of
+    another one count, has to promise as much more as those may be wrong."""
+    speed = kernel.measured
+    borrowed = speed is not None and speed.template != kernel.template
+    return kernel.seconds * (1 + merge_margin(kernel)) if borrowed else kernel.seconds
+
+
 def merge_margin(kernel: Kernel) -> float:
     """The share that a kernel of several layers must promise to save: MARGIN, or the error of its kind where that is
     larger."""
@@ -120,7 +128,7 @@ class GroupWork:
     def best(self, hits: frozenset[str] = NOTHING) -> Kernel:
         """The first of the fastest kernels where these values stay in the cache."""
         if hits not in self._best:
-            self._best[hits] = min(self.candidates(hits), key=lambda kernel: kernel.seconds)
+            self._best[hits] = min(self.candidates(hits), key=_surely)
         return self._best[hits]
 
     def candidates(self, hits: frozenset[str] = NOTHING) -> Iterator[Kernel]:

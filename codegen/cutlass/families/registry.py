@@ -29,6 +29,7 @@ from codegen.cutlass.families.matrix.convolution import CONVOLUTION
 from codegen.cutlass.families.matrix.fallback_products import FALLBACK_PRODUCT
 from codegen.cutlass.families.matrix.gemm import GEMM
 from codegen.cutlass.families.wgmma.norm_product import NORM_PRODUCT
+from codegen.cutlass.families.wgmma.split_layer import SPLIT_LAYER
 from codegen.cutlass.families.wgmma.wgmma_layer import WGMMA_LAYER
 from codegen.cutlass.kernel.expressions import BINARY, UNARY
 from codegen.cutlass.kernel.family import Family, KernelWork
@@ -49,6 +50,7 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
             PRODUCT_PAIR,
             GEMM,
             WGMMA_LAYER,
+            SPLIT_LAYER,
             NORM_PRODUCT,
             FALLBACK_PRODUCT,
             ATTENTION,

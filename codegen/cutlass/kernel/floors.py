@@ -10,6 +10,7 @@ knows which kernels ran before, can take off those that are still in the L2 (`pa
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import chain
 from math import isfinite, prod
 
 from codegen.cutlass.kernel.family import KernelWork
@@ -136,6 +137,16 @@ def shared_floor(chip: Chip, moved_bytes: int, blocks: int) -> KernelFloor:
     name = chip.simt.shared_memory
     seconds = most * moved_bytes / _bandwidth(chip, name)
     return KernelFloor(name, seconds, f"{moved_bytes} bytes in each of {blocks} blocks")
+
+
+def in_a_row(*launches: Iterable[KernelFloor]) -> tuple[KernelFloor, ...]:
+    """Floors of launches one after the other: those of one memory or unit added up, in the order of the first ones."""
+    found: dict[str, KernelFloor] = {}
+    for floor in chain.from_iterable(launches):
+        if before := found.get(floor.name):
+            floor = KernelFloor(floor.name, before.seconds + floor.seconds, f"{before.work} and {floor.work}")
+        found[floor.name] = floor
+    return tuple(found.values())
 
 
 def _bandwidth(chip: Chip, memory: str) -> float:

@@ -13,11 +13,15 @@
 // NORMALISED: rows of the left operand go through a layer or RMS norm first, whose scale is part of the weights. Those who
 // multiply read a stage once more while its products are on their way, and behind the last step take the rows' means and
 // deviations into account (`Statistics`).
+//
+// PARTS > 1: a block computes a part of the steps of a tile, and y are floats, PARTS results one after the other, whose sum
+// is left to another kernel (`sum_parts.cu`). The first part has the bias.
 constexpr int ROWS = @ROWS@, COLUMNS = @COLUMNS@, STAGES = @STAGES@, SHARE = @SHARE@;
 constexpr bool CACHED = @CACHED@;        // the image is read through the L1, where other taps find it
 constexpr bool POINTWISE = @POINTWISE@;  // rows of the left operand lie one after the other in memory
 constexpr bool NORMALISED = @NORMALISED@;  // by the deviation of rows
 constexpr bool CENTRED = @CENTRED@;        // rows are reduced by their mean before
+constexpr int PARTS = @PARTS@;             // of a tile's depth
 constexpr int GROUPS = 2, MULTIPLIERS = 128 * GROUPS, LOADERS = 128, THREADS = MULTIPLIERS + LOADERS;
 constexpr int DEPTH = 64, UNITS = DEPTH / 8;
 constexpr int M_EACH = ROWS / SHARE / 64, N_EACH = COLUMNS / 8;
@@ -44,8 +48,18 @@ struct Layer {
   int rows, high, wide, filters;         // of the result: all pixels, and those of one image
   int down, across;                      // taps
   int stride_y, stride_x, dilation_y, dilation_x, top, left;
-  int column_tiles, tiles, chunks, steps;
+  int column_tiles, items, chunks, steps;  // an item: a part of a tile, those of a tile one after the other
 };
+
+// Of a part of a tile, the steps from the first one on.
+struct Steps {
+  int first, count;
+};
+__device__ __forceinline__ Steps steps_of(const Layer& layer, int item) {
+  if constexpr (PARTS == 1) return {0, layer.steps};
+  const int part = item % PARTS, first = part * layer.steps / PARTS;
+  return {first, (part + 1) * layer.steps / PARTS - first};
+}
 
 // `bit` and those behind it, one for each tap along an axis that is inside the image.
 __device__ __forceinline__ uint32_t inside(int first, int dilation, int taps, int extent, uint32_t bit) {
@@ -107,19 +121,22 @@ __device__ __forceinline__ void load_tiles(Shared& s, const Layer& layer) {
   const int unit = threadIdx.x % UNITS;
   Stage<STAGES> stage;
 #pragma unroll 1
-  for (int tile = blockIdx.x; tile < layer.tiles; tile += gridDim.x) {
-    const int row_tile = tile / layer.column_tiles, column_tile = tile - row_tile * layer.column_tiles;
-    const half* weights = layer.weights + size_t(column_tile) * layer.steps * B_STAGE;
+  for (int item = blockIdx.x; item < layer.items; item += gridDim.x) {
+    const int tile = item / PARTS, row_tile = tile / layer.column_tiles, column_tile = tile - row_tile * layer.column_tiles;
+    const Steps own = steps_of(layer, item);
+    const half* weights = layer.weights + (size_t(column_tile) * layer.steps + own.first) * B_STAGE;
     uint32_t from[COPIES], seen[COPIES];
     place_rows(layer, row_tile * ROWS, from, seen);
+    const int down = POINTWISE ? 1 : layer.down, across = POINTWISE ? 1 : layer.across, taps = down * across;
+    int left = own.count, channel = own.first / taps * DEPTH;
+    int y = own.first % taps / across, x = own.first % taps % across;
 #pragma unroll 1
-    for (int channel = 0; channel < layer.channels; channel += DEPTH) {
+    for (; PARTS == 1 ? channel < layer.channels : left > 0; channel += DEPTH, y = 0) {
       const bool deep = channel + unit * 8 < layer.channels;
-      const int down = POINTWISE ? 1 : layer.down, across = POINTWISE ? 1 : layer.across;
 #pragma unroll 1
-      for (int y = 0; y < down; ++y)
+      for (; y < down && (PARTS == 1 || left > 0); ++y, x = 0)
 #pragma unroll 1
-        for (int x = 0; x < across; ++x) {
+        for (; x < across && (PARTS == 1 || left > 0); ++x, --left) {
           // No row has bit 15: channels that there are not are zeros.
           const uint32_t tap = deep ? 1u << y | 0x10000u << x : 0x8000u;
           const uint32_t away = (y * layer.dilation_y * layer.width + x * layer.dilation_x) * layer.channels + channel;
@@ -131,9 +148,10 @@ __device__ __forceinline__ void load_tiles(Shared& s, const Layer& layer) {
   }
 }
 
-// A thread's sums, of two columns in every eight, begin with the bias; those of filters that there are not with any.
-__device__ __forceinline__ void begin_sums(const Layer& layer, int column, float (&sums)[M_EACH][N_EACH][4]) {
-  if constexpr (NORMALISED) {
+// A thread's sums, of two columns in every eight, begin with the bias; those of filters that there are not with any. Those of
+// a part begin with zeros, but for the first one's.
+__device__ __forceinline__ void begin_sums(const Layer& layer, int column, int part, float (&sums)[M_EACH][N_EACH][4]) {
+  if (NORMALISED || PARTS > 1 && part > 0) {
 #pragma unroll
     for (int m = 0; m < M_EACH; ++m)
 #pragma unroll
@@ -294,25 +312,44 @@ __device__ __forceinline__ void store_sums(const Layer& layer, int row, int colu
     }
 }
 
+// Two neighbouring filters of a row by each thread of a quad, 32 bytes by all four, as they are.
+__device__ __forceinline__ void store_part(const Layer& layer, int row, int column, int part,
+                                           const float (&sums)[M_EACH][N_EACH][4]) {
+  float* y = reinterpret_cast<float*>(layer.y) + size_t(part) * layer.rows * layer.filters;
+  column += threadIdx.x % 4 * 2;
+#pragma unroll
+  for (int m = 0; m < M_EACH; ++m)
+#pragma unroll
+    for (int eight = 0; eight < 2; ++eight) {
+      const int own = row + m * 64 + eight * 8;
+      float* to = y + size_t(own) * layer.filters + column;
+#pragma unroll
+      for (int n = 0; n < N_EACH; ++n)
+        if (own < layer.rows && column + n * 8 < layer.filters)
+          *reinterpret_cast<float2*>(to + n * 8) = make_float2(sums[m][n][2 * eight], sums[m][n][2 * eight + 1]);
+    }
+}
+
 // One group of products is on its way while the next one is issued; the stage that it has read is handed back then.
 // Parities tell only neighbouring phases apart, so a group waits for stages when the other one has seen all of its own.
 __device__ __forceinline__ void multiply_tiles(Shared& s, const Layer& layer) {
   const int warp = __shfl_sync(~0u, threadIdx.x / 32, 0), lane = threadIdx.x % 32, group = warp / 4;
-  const int part = SHARE == 1 ? 0 : group, turn = SHARE == 1 ? group : 0;
+  const int half_tile = SHARE == 1 ? 0 : group, turn = SHARE == 1 ? group : 0;
   Stage<STAGES> stage;
   uint32_t parity = turn ^ 1;  // of a turn; the first one needs no waiting
-  if (turn) stage.skip(layer.steps);
+  if (turn) stage.skip(steps_of(layer, blockIdx.x).count);
 #pragma unroll 1
-  for (int tile = blockIdx.x + turn * gridDim.x; tile < layer.tiles; tile += GROUPS / SHARE * gridDim.x) {
-    const int row_tile = tile / layer.column_tiles, column = (tile - row_tile * layer.column_tiles) * COLUMNS;
+  for (int item = blockIdx.x + turn * gridDim.x; item < layer.items; item += GROUPS / SHARE * gridDim.x) {
+    const int tile = item / PARTS, row_tile = tile / layer.column_tiles;
+    const int column = (tile - row_tile * layer.column_tiles) * COLUMNS, steps = steps_of(layer, item).count;
     float sums[M_EACH][N_EACH][4];
-    begin_sums(layer, column, sums);
+    begin_sums(layer, column, item % PARTS, sums);
     Statistics statistics;
     int read = -1;
     if (SHARE == 1) wait(s.turn + turn, parity), parity ^= 1;
 #pragma unroll 1
-    for (int step = 0; step < layer.steps; ++step) {
-      const SwizzledDescriptor left = swizzled_descriptor(s.a + stage.number * A_STAGE + part * M_EACH * 64 * DEPTH);
+    for (int step = 0; step < steps; ++step) {
+      const SwizzledDescriptor left = swizzled_descriptor(s.a + stage.number * A_STAGE + half_tile * M_EACH * 64 * DEPTH);
       const SwizzledDescriptor right = swizzled_descriptor(s.b + stage.number * B_STAGE);
       wait(s.full + stage.number, stage.parity);
       fence_async();
@@ -325,7 +362,7 @@ __device__ __forceinline__ void multiply_tiles(Shared& s, const Layer& layer) {
         for (int m = 0; m < M_EACH; ++m) multiply_group(sums[m], left.moved(m * 64 * UNITS + k), right.moved(k));
       asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
       if constexpr (NORMALISED) {
-        statistics.add_step(s.a + stage.number * A_STAGE + (part * M_EACH * 64 + warp % 4 * 16) * DEPTH);
+        statistics.add_step(s.a + stage.number * A_STAGE + (half_tile * M_EACH * 64 + warp % 4 * 16) * DEPTH);
         __syncwarp();  // one lane hands the stage back for all
       }
       asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
@@ -340,10 +377,13 @@ __device__ __forceinline__ void multiply_tiles(Shared& s, const Layer& layer) {
 #pragma unroll
     for (int m = 0; m < M_EACH; ++m) hold(sums[m]);
     if (lane == 0) arrive(s.empty + read);
-    const int row = row_tile * ROWS + part * M_EACH * 64 + warp % 4 * 16 + lane / 4;
+    const int row = row_tile * ROWS + half_tile * M_EACH * 64 + warp % 4 * 16 + lane / 4;
     if constexpr (NORMALISED) statistics.finish(layer, row);
-    store_sums(layer, row, column, sums, statistics);
-    if (SHARE == 1) stage.skip(layer.steps);  // what the other group reads
+    if constexpr (PARTS > 1)
+      store_part(layer, row, column, item % PARTS, sums);
+    else
+      store_sums(layer, row, column, sums, statistics);
+    if (SHARE == 1) stage.skip(steps_of(layer, item + gridDim.x).count);  // what the other group reads
   }
 }
 
@@ -358,7 +398,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, @SHARERS@)
   layer.down = window.v[0], layer.across = window.v[1], layer.stride_y = window.v[2], layer.stride_x = window.v[3];
   layer.dilation_y = window.v[4], layer.dilation_x = window.v[5], layer.top = pads.v[0], layer.left = pads.v[1];
   layer.column_tiles = (layer.filters + COLUMNS - 1) / COLUMNS;
-  layer.tiles = (layer.rows + ROWS - 1) / ROWS * layer.column_tiles;
+  layer.items = (layer.rows + ROWS - 1) / ROWS * layer.column_tiles * PARTS;
   layer.steps = (layer.channels + DEPTH - 1) / DEPTH * layer.down * layer.across;
   if (threadIdx.x == MULTIPLIERS) {
     make_barriers(s.full, STAGES, LOADERS + 1);

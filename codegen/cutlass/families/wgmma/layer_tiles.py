@@ -5,8 +5,9 @@ rows x filters, depth of 64 a step; two groups of four warps compute a tile toge
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from math import prod
 
 from codegen.cutlass.families.fused.occupancy import REGISTERS_STEP, RESERVED_BYTES, thread_registers
 from codegen.cutlass.kernel.floors import arithmetic_floor, cache_floor, shared_floor
@@ -50,7 +51,8 @@ class LayerShape:
 @dataclass(frozen=True, slots=True)
 class WgmmaTile:
     """`rows` x `columns` of the result, by `share` of the two groups; `stages` steps in flight; `sharers` blocks on a
-    core. A `cached` one reads the image through the L1, where taps of the same channels find what others have read."""
+    core. A `cached` one reads the image through the L1, where taps of the same channels find what others have read.
+    The steps of a tile are divided among `parts` blocks, each of which leaves its sums in fp32."""
 
     rows: int
     columns: int
@@ -58,6 +60,7 @@ class WgmmaTile:
     stages: int
     sharers: int
     cached: bool = False
+    parts: int = 1
 
     @property
     def name(self) -> str:
@@ -65,7 +68,8 @@ class WgmmaTile:
 
     @property
     def parameters(self) -> tuple[tuple[str, int | str], ...]:
-        return (("tile", self.name), ("image", "l1" if self.cached else "l2"))
+        parts = (("parts", self.parts),) if self.parts > 1 else ()
+        return (("tile", self.name), ("image", "l1" if self.cached else "l2"), *parts)
 
     @property
     def threads(self) -> int:
@@ -113,28 +117,32 @@ class WgmmaTile:
         return -(-shape.rows // self.rows), -(-shape.filters // self.columns)
 
     def blocks(self, shape: LayerShape, chip: Chip) -> int:
-        """Blocks of the grid: no more than run at a time, each of which computes tile after tile."""
+        """Blocks of the grid: no more than run at a time, each of which computes tile after tile, or a part of one."""
         down, across = self.tiles(shape)
-        return min(down * across, self.sharers * chip.cores_per_cluster)
+        return min(down * across * self.parts, self.sharers * chip.cores_per_cluster)
+
+    def parts_bytes(self, shape: LayerShape) -> int:
+        """Bytes of the sums that the parts leave."""
+        return 4 * self.parts * shape.rows * shape.filters
 
     def floors(self, shape: LayerShape, chip: Chip, normalised: bool = False) -> tuple[KernelFloor, ...]:
         """Floors of the tensor cores, shared memory and the L2, with whole tiles and whole waves of them. What the L1
         gives comes out of the same memory. Statistics of rows that are `normalised` are products by `mma`, for which
-        the image is read once more."""
+        the image is read once more. The longest of several parts counts, of which no core has two (`split_tiles`)."""
         down, across = self.tiles(shape)
-        steps = shape.steps
+        steps = -(-shape.steps // self.parts)
         macs = self.rows * self.columns * DEPTH * steps
         operands = ROW_BYTES * steps * self.rows // GROUP_ROWS * (GROUP_ROWS + self.columns)
         found = ROW_BYTES * steps * self.rows * (self.cached + normalised)
         pixels = down * shape.pixels(self.rows) if self.cached else shape.taps * shape.rows
-        weights = DEPTH * steps * across * self.columns
+        weights = DEPTH * shape.steps * across * self.columns
         rate = chip.tensor.macs_per_cycle("wgmma", "float16")
         if normalised:
             slower = rate / chip.tensor.macs_per_cycle("mma", "float16")
             macs += round(slower * self.rows * STATISTICS_COLUMNS * DEPTH * steps)
         return (
-            arithmetic_floor(chip, "tensor", macs, (down, across), rate),
-            shared_floor(chip, operands + found + steps * self.stage_bytes, down * across),
+            arithmetic_floor(chip, "tensor", macs, (down, across, self.parts), rate),
+            shared_floor(chip, operands + found + steps * self.stage_bytes, down * across * self.parts),
             cache_floor(chip, 2 * (across * pixels * shape.channels + down * weights)),
         )
 
@@ -164,6 +172,10 @@ TILES_BY_L1: Sequence[WgmmaTile] = (
 """Fewer stages leave room to the L1."""
 
 
+LEAST_STEPS = 3
+"""Fewest steps of a part: fewer are over before copies are under way."""
+
+
 def layer_tiles(shape: LayerShape, chip: Chip) -> tuple[WgmmaTile, ...]:
     """Tiles that a core of the chip can hold, in order of preference among equally fast ones: those that leave the
     fewest cores idle, among these those that compute least beyond the result, and the largest of them."""
@@ -174,3 +186,22 @@ def layer_tiles(shape: LayerShape, chip: Chip) -> tuple[WgmmaTile, ...]:
         return max(0, chip.cores_per_cluster - down * across), down * across * area, -area
 
     return tuple(sorted((tile for tile in (*TILES_BY_L1, *TILES_BY_L2) if tile.fits(shape, chip)), key=rank))
+
+
+def split_tiles(shape: LayerShape, chip: Chip) -> tuple[WgmmaTile, ...]:
+    """Tiles in parts, where whole ones would leave at least half of the cores idle: no core computes two parts."""
+    return tuple(
+        replace(tile, parts=parts)
+        for tile in layer_tiles(shape, chip)
+        for parts in _numbers_of_parts(shape.steps, chip.cores_per_cluster // prod(tile.tiles(shape)))
+    )
+
+
+def _numbers_of_parts(steps: int, most: int) -> Iterator[int]:
+    """Numbers of parts, at most `most`, none of which has fewer than `LEAST_STEPS`: where the longest part is as long,
+    the smallest number."""
+    longest = steps
+    for parts in range(2, min(most, steps // LEAST_STEPS) + 1):
+        if -(-steps // parts) < longest:
+            longest = -(-steps // parts)
+            yield parts

@@ -29,11 +29,10 @@ from codegen.cutlass.families.wgmma.wgmma_layer import (
     wgmma_layer_of,
 )
 from codegen.cutlass.kernel.family import KernelWork
-from codegen.cutlass.kernel.floors import main_floor, stored_bytes
+from codegen.cutlass.kernel.floors import in_a_row, main_floor, stored_bytes
 from codegen.cutlass.kernel.launches import Data, Launch
 from hw_models.errors import TargetError
 from partitioner.ir.graph import Constants, Graph, Op
-from partitioner.ir.kernels import KernelFloor
 from partitioner.ir.layers import Layer
 
 Doubles = npt.NDArray[np.float64]
@@ -62,7 +61,7 @@ class _NormProduct:
     def costs(self, tile: WgmmaTile) -> FusedCosts:
         chip, shapes = self.work.chip, [layer.shape for layer in self.layers]
         each = [tile.floors(shape, chip, normalised=True) for shape in shapes]
-        floors = (main_floor(chip, stored_bytes(self.work)), *map(_together, zip(*each, strict=True)))
+        floors = (main_floor(chip, stored_bytes(self.work)), *in_a_row(*each))
         return FusedCosts(floors, (), (max(tile.blocks(shape, chip) for shape in shapes),), len(shapes))
 
     def launch(self, tile: WgmmaTile, constants: Constants) -> tuple[Launch, ...]:
@@ -84,14 +83,6 @@ class _NormProduct:
             tile,
             self._rows,
         )
-
-
-def _together(floors: tuple[KernelFloor, ...]) -> KernelFloor:
-    """Floors of one memory or unit, in launches one after the other."""
-    first, *others = floors
-    if not others:
-        return first
-    return KernelFloor(first.name, sum(floor.seconds for floor in floors), " and ".join(each.work for each in floors))
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,4 +169,4 @@ def _multiplied(work: KernelWork, layer: Layer) -> WgmmaLayer | None:
     return found if all(work.graph.by_name[name].constant for name in biases) else None
 
 
-NORM_PRODUCT = FusedFamily("norm_product", _norm_product_of, like="wgmma_layer")
+NORM_PRODUCT = FusedFamily("norm_product", _norm_product_of, like=("wgmma_layer",))

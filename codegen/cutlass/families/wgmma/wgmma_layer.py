@@ -23,7 +23,7 @@ from codegen.cutlass.kernel.epilogues import dims
 from codegen.cutlass.kernel.expressions import literal
 from codegen.cutlass.kernel.family import KernelWork
 from codegen.cutlass.kernel.floors import main_floor, stored_bytes, window_bytes
-from codegen.cutlass.kernel.launches import Address, Data, Launch, Place, Source
+from codegen.cutlass.kernel.launches import Address, Data, Launch, LayerScratch, Place, Source
 from codegen.cutlass.sources import filled, source_text
 from partitioner.ir.graph import Constants
 
@@ -33,6 +33,8 @@ MOST_TAPS = 15
 """Largest number of taps along an axis: those inside the image are kept in 16 bits, of which one stays free."""
 MOST_ELEMENTS = 1 << 31
 """Elements of an image, whose bytes are counted in 32 bits."""
+SUMMING_THREADS = 128
+"""Threads of a block that adds up parts, each `UNIT` filters."""
 FAR = 4.0
 """Largest square of a row's mean, in variances, at which the variance is a difference of both."""
 
@@ -86,22 +88,43 @@ class WgmmaLayer:
 
     def launch_on(self, x: str, filters: Data, biases: Place, tile: WgmmaTile, norm: RowNorm | None = None) -> Launch:
         """The launch on the value x, after a norm of its rows if there is one: then `biases` are fp32, for each tile
-        [3, columns]: scales of the filters, sums of their weights, biases."""
+        [3, columns]: scales of the filters, sums of their weights, biases. A tile in parts leaves these in scratch
+        memory."""
         work, shape, at = self.work, self.shape, self.geometry
-        source = epilogue_of(work.graph, work.layer).source
+        result: Place = Address(work.output, written=True)
         arguments = (
             Address(x),
             filters,
             biases,
-            Address(source or x),
-            Address(work.output, written=True),
+            Address(self.source or x),
+            self.parts(tile) if tile.parts > 1 else result,
             dims((*at.image, shape.channels)),
             dims((shape.rows, *at.result, shape.filters)),
             dims((*at.taps, *at.strides, *at.dilations)),
             dims(at.pads),
         )
         grid, block = (tile.blocks(shape, work.chip), 1, 1), (tile.threads, 1, 1)
-        return Launch(self._source(tile, norm), "wgmma_layer", grid, block, arguments, tile.shared_bytes)
+        return Launch(self._text(tile, norm), "wgmma_layer", grid, block, arguments, tile.shared_bytes)
+
+    def sum_launch(self, tile: WgmmaTile) -> Launch:
+        """The launch that adds up the parts of a tile, and computes what follows the layer's anchor."""
+        arguments = (
+            self.parts(tile),
+            Address(self.source or self.work.output),
+            Address(self.work.output, written=True),
+            self.shape.rows * self.shape.filters // UNIT,
+        )
+        grid, block = (summing_blocks(self.shape), 1, 1), (SUMMING_THREADS, 1, 1)
+        return Launch(self._text(tile, None), "sum_parts", grid, block, arguments)
+
+    def parts(self, tile: WgmmaTile) -> LayerScratch:
+        """The memory of the parts, fp32 [parts, rows, filters]."""
+        return LayerScratch(0, tile.parts_bytes(self.shape))
+
+    @property
+    def source(self) -> str | None:
+        """The map that is added, if there is one."""
+        return epilogue_of(self.work.graph, self.work.layer).source
 
     def filters(self, constants: Constants) -> npt.NDArray[np.generic]:
         """(filters, taps, channels)."""
@@ -116,7 +139,7 @@ class WgmmaLayer:
         none = Data(f"{op.name} no bias", bytes(2 * self.shape.filters))
         return Address(op.inputs[2]) if len(op.inputs) > 2 else none
 
-    def _source(self, tile: WgmmaTile, norm: RowNorm | None) -> Source:
+    def _text(self, tile: WgmmaTile, norm: RowNorm | None) -> Source:
         epilogue = epilogue_of(self.work.graph, self.work.layer)
         shared = source_text("common.cuh", "primitives.cuh", "planes.cuh", "planes_wgmma.cuh", "stages.cuh")
         text = filled(
@@ -128,6 +151,7 @@ class WgmmaLayer:
             SHARERS=tile.sharers,
             SHARED=tile.shared_bytes,
             CACHED=tile.cached,
+            PARTS=tile.parts,
             POINTWISE=self.geometry.pointwise,
             NORMALISED=norm is not None,
             CENTRED=norm is not None and norm.centred,
@@ -138,7 +162,15 @@ class WgmmaLayer:
             OPERATORS=device_functions(before_sum=epilogue.before, after_sum=epilogue.after),
             SOURCE=bool(epilogue.source),
         )
-        return Source(f"{'norm_product' if norm else 'wgmma_layer'}_{tile.name}", shared + text)
+        if tile.parts > 1:
+            text += filled("sum_parts.cu", SUMMING=SUMMING_THREADS, SOURCE=bool(epilogue.source))
+        template = "norm_product" if norm else "split_layer" if tile.parts > 1 else "wgmma_layer"
+        return Source(f"{template}_{tile.name}", shared + text)
+
+
+def summing_blocks(shape: LayerShape) -> int:
+    """Blocks that add up the parts of a result."""
+    return -(-shape.rows * shape.filters // (UNIT * SUMMING_THREADS))
 
 
 def packed_filters(filters: npt.NDArray[np.generic], columns: int) -> bytes:

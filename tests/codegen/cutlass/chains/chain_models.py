@@ -17,7 +17,7 @@ import onnx
 
 from codegen.cutlass.emission.nvcc import Compiler
 from codegen.cutlass.kernel.family import Family, KernelWork
-from codegen.cutlass.kernel.launches import Address, Data, Launch
+from codegen.cutlass.kernel.launches import Address, Argument, Data, Launch, LayerScratch
 from codegen.cutlass.ptx import GlobalMemory, launch, parameters, parse
 from codegen.cutlass.reference import JUDGEMENT, emulate
 from codegen.judgement import Doubles, Sampled
@@ -30,7 +30,7 @@ from partitioner.planners.levels import O0
 from tests.codegen.cutlass.families.networks import Network
 from tests.small_models import save
 
-__all__ = ["ACTIVATIONS", "Judged", "convolutions", "drawn_chain", "judged_chain", "work_of"]
+__all__ = ["ACTIVATIONS", "Judged", "convolutions", "drawn_chain", "executed", "judged_chain", "work_of"]
 
 ACTIVATIONS = ("Relu", "Clip", "LeakyRelu", "Sigmoid", "HardSwish", "")
 """Sigmoid makes of nothing something, so that what lies outside the image has to be made zero behind it."""
@@ -115,22 +115,26 @@ def judged_chain(
     random_values = np.random.default_rng(seed)
     held = {name: random_values.standard_normal(work.shape(name)).astype(np.float16) for name in work.graph.inputs}
     held |= given or {}
-    stored = _executed(family, work, constants, kernel, compiler, held)
+    stored = executed(family, work, constants, kernel, compiler, held)
     numbers, allowed = _numbers(work, constants, held)
     apart = np.abs(stored.astype(np.float64) - numbers)
     worst = np.where(np.isfinite(apart), apart / allowed, np.inf).max()
     return Judged(float(worst), float(np.linalg.norm(apart) / np.linalg.norm(numbers)))
 
 
-def _executed(
-    family: Family, work: KernelWork, constants: Constants, kernel: Kernel, compiler: Compiler, held: dict[str, Halves]
+def executed(
+    family: Family,
+    work: KernelWork,
+    constants: Constants,
+    kernel: Kernel,
+    compiler: Compiler,
+    held: Mapping[str, Halves],
+    order: int = 1,
 ) -> Halves:
-    (started,) = family.launches(work, dict(kernel.parameters), constants)
-    assert isinstance(started, Launch)
-    module = parse(compiler.ptx(started.source.text, work.chip.isa.removeprefix("sm_"), cutlass=started.source.cutlass))
-    memory, addresses = GlobalMemory(), dict[str, int]()
-    values: list[int | bytes] = []
-    for argument in started.arguments:
+    """What the candidate's launches store for these inputs. `order` is the seed of the order of their blocks."""
+    memory, addresses = GlobalMemory(), dict[str | int, int]()
+
+    def passed(argument: Argument) -> int | bytes:
         match argument:
             case Address(name):
                 tensor = work.graph.by_name[name]
@@ -139,19 +143,24 @@ def _executed(
                     addresses[name] = memory.allocate(
                         content if isinstance(content, int) else content.reshape(-1), name
                     )
-                values.append(addresses[name] + argument.plus_bytes)
+                return addresses[name] + argument.plus_bytes
+            case LayerScratch(number):
+                if number not in addresses:
+                    addresses[number] = memory.allocate(argument.size_bytes, f"scratch {number}")
+                return addresses[number] + argument.plus_bytes
             case Data(name, content):
-                values.append(memory.allocate(np.frombuffer(content, np.uint8), name))
+                return memory.allocate(np.frombuffer(content, np.uint8), name)
             case tuple():
-                values.append(np.array(argument, np.int32).tobytes())
+                return np.array(argument, np.int32).tobytes()
             case int():
-                values.append(argument)
-            case _:
-                raise AssertionError(f"{argument} is not passed by these tests")
-    block = parameters(module.kernels[started.kernel], *values)
-    launch(
-        module, started.kernel, started.grid, started.block, block, memory, 1, shared_bytes=started.shared_bytes
-    )  # fmt: skip
+                return argument
+        raise AssertionError(f"{argument} is not passed by these tests")
+
+    for one in family.launches(work, dict(kernel.parameters), constants):
+        assert isinstance(one, Launch)
+        module = parse(compiler.ptx(one.source.text, work.chip.isa.removeprefix("sm_"), cutlass=one.source.cutlass))
+        block = parameters(module.kernels[one.kernel], *map(passed, one.arguments))
+        launch(module, one.kernel, one.grid, one.block, block, memory, order, shared_bytes=one.shared_bytes)
     stored: Halves = memory.load(addresses[work.output], np.float16, work.shape(work.output))
     return stored
 
