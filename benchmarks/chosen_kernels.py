@@ -7,7 +7,7 @@ CutlassTarget --only(layers, kernel)--> Restricted --planner--> a plan of these 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from codegen.cutlass.target import CutlassTarget
 from codegen.target import GroupTarget
@@ -22,20 +22,41 @@ from partitioner.ir.layers import Layer
 from partitioner.planners.levels import KERNEL_PLANNERS, LayerKernels
 from partitioner.planners.registry import make_kernel_plan
 
-__all__ = ["Restricted", "forced_plan", "gpu_target", "restricted_plan"]
+__all__ = ["Remembering", "forced_plan", "gpu_target", "restricted", "restricted_plan"]
 
 Choose = Callable[[tuple[Layer, ...], Kernel], Kernel | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Restricted(CutlassTarget):
-    """`choose` gives a kernel as planners shall see it, or None for one that they shall not."""
+class Remembering(CutlassTarget):
+    """Looks once for the kernels of the same layers: for many plans of a few graphs, which it keeps."""
 
-    choose: Choose = lambda _layers, kernel: kernel
+    known: dict[tuple[int, int], tuple[Graph, Chip, dict[tuple[Layer, ...], tuple[Kernel, ...]]]] = field(
+        default_factory=dict, compare=False, repr=False
+    )
+    """By the identities of graph and chip."""
 
     def kernels(self, graph: Graph, layers: tuple[Layer, ...], chip: Chip) -> tuple[Kernel, ...]:
-        offered = CutlassTarget.kernels(self, graph, layers, chip)
+        _, _, offered = self.known.setdefault((id(graph), id(chip)), (graph, chip, {}))
+        if layers not in offered:
+            offered[layers] = CutlassTarget.kernels(self, graph, layers, chip)
+        return offered[layers]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restricted(CutlassTarget):
+    """`choose` gives a kernel of the target `given` as planners shall see it, or None for one that they shall not."""
+
+    given: GroupTarget
+    choose: Choose
+
+    def kernels(self, graph: Graph, layers: tuple[Layer, ...], chip: Chip) -> tuple[Kernel, ...]:
+        offered = self.given.kernels(graph, layers, chip)
         return tuple(kept for kernel in offered if (kept := self.choose(layers, kernel)) is not None)
+
+
+def restricted(target: GroupTarget, choose: Choose) -> Restricted:
+    return Restricted(target.name, given=target, choose=choose)
 
 
 def gpu_target(target: object, chip: Chip) -> GroupTarget:
@@ -55,12 +76,12 @@ def forced_plan(
         return None if frozenset(asked) == wanted and offered.text != kernel else offered
 
     wanted = frozenset(layers)
-    context = GraphContext(model.graph, model.constants, chip, Restricted(target.name, choose=choose))
+    context = GraphContext(model.graph, model.constants, chip, restricted(target, choose))
     forced = (",".join(layer.name for layer in layers),) if len(layers) > 1 else ()
     return PlannedKernels(model, context, make_kernel_plan(context, LayerKernels(), forced=forced))
 
 
 def restricted_plan(model: Model, chip: Chip, target: GroupTarget, level: str, choose: Choose) -> PlannedKernels:
     """A plan of what `choose` keeps. Raises PlanError where that leaves a layer without a kernel."""
-    context = GraphContext(model.graph, model.constants, chip, Restricted(target.name, choose=choose))
+    context = GraphContext(model.graph, model.constants, chip, restricted(target, choose))
     return PlannedKernels(model, context, make_kernel_plan(context, KERNEL_PLANNERS[level]()))

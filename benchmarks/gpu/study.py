@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from benchmarks.chosen_kernels import Restricted, forced_plan, restricted_plan
+from benchmarks.chosen_kernels import forced_plan, restricted, restricted_plan
 from benchmarks.fused_kernels import Offer, fused_offers
 from benchmarks.gpu.blocks import STUDIED_BLOCKS
 from benchmarks.gpu.networks import loaded
@@ -179,7 +179,7 @@ def _everywhere(name: str, model: Model, chip: Chip, target: GroupTarget, offers
         wanted = chosen.get(frozenset(layers))
         return kernel if wanted is None or kernel.text == wanted[1].text else None
 
-    context = GraphContext(model.graph, model.constants, chip, Restricted(target.name, choose=choose))
+    context = GraphContext(model.graph, model.constants, chip, restricted(target, choose))
     forced = tuple(",".join(layer.name for layer in layers) for layers, _ in chosen.values())
     yield Way(name, PlannedKernels(model, context, make_kernel_plan(context, LayerKernels(), forced=forced)))
 

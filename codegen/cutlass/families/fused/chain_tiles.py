@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from itertools import pairwise, product
 
 from codegen.cutlass.families.fused.chained_layers import ChainedConvolution
@@ -169,14 +169,9 @@ def _threads(instruction: str, warps: int) -> int:
     return 32 * (warps + (1 + LOADERS if instruction == "wgmma" else 0))
 
 
-@lru_cache(maxsize=1024)  # planning, emission and checks ask for those of the same layers
-def chain_tiles(convolutions: tuple[ChainedConvolution, ...], chip: Chip) -> tuple[ChainTile, ...]:
+def chain_tiles(convolutions: Sequence[ChainedConvolution], chip: Chip) -> Iterator[ChainTile]:
     """All tiles that a core can hold, with the most stages of each, for every instruction for which the chip has a
     rate."""
-    return tuple(_tiles(convolutions, chip))
-
-
-def _tiles(convolutions: tuple[ChainedConvolution, ...], chip: Chip) -> Iterator[ChainTile]:
     rates = {rate.instruction for rate in chip.tensor.rates if rate.dtype == "float16"}
     known = [instruction for instruction in INSTRUCTIONS if instruction in rates]
     for instruction in known:
