@@ -1,7 +1,7 @@
 """What our kernels take of a GPU's core: `python benchmarks/kernel_resources.py [--network NAME] [--chip CHIP]`.
 
     every kernel of several layers that is offered for a network --nvcc, ptxas's report--> registers, spills, shared
-    every wgmma_layer, split_layer, depthwise and attention kernel of one layer --> ...  --nvdisasm--> products, stores
+    every wgmma_layer, split_layer, first_convolution, depthwise and attention kernel --> ...  --nvdisasm--> products, stores
 
 Each is held to what its family has predicted (`Kernel.resources`), from which planners choose: nothing is spilled,
 registers of a thread and shared bytes of a block are no more than predicted, and one block at least fits on a core.
@@ -52,7 +52,7 @@ BATCHES = (32,)
 """Sources have the tile and the channels, seldom the batch."""
 COMPILERS = 2
 """At a time."""
-SINGLES = ("wgmma_layer", "split_layer", "depthwise", "attention")
+SINGLES = ("wgmma_layer", "split_layer", "first_convolution", "depthwise", "attention")
 """Templates of one layer that are looked at too."""
 UNPREDICTED = {"depthwise": ("registers", "shared_bytes")}
 """What a template does not predict since nothing depends on it: blocks of few threads without shared memory."""

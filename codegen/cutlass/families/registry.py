@@ -28,6 +28,7 @@ from codegen.cutlass.families.maps.windows import WINDOWS
 from codegen.cutlass.families.matrix.convolution import CONVOLUTION
 from codegen.cutlass.families.matrix.fallback_products import FALLBACK_PRODUCT
 from codegen.cutlass.families.matrix.gemm import GEMM
+from codegen.cutlass.families.wgmma.first_convolution import FIRST_CONVOLUTION
 from codegen.cutlass.families.wgmma.norm_product import NORM_PRODUCT
 from codegen.cutlass.families.wgmma.split_layer import SPLIT_LAYER
 from codegen.cutlass.families.wgmma.wgmma_layer import WGMMA_LAYER
@@ -52,6 +53,7 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
             WGMMA_LAYER,
             SPLIT_LAYER,
             NORM_PRODUCT,
+            FIRST_CONVOLUTION,
             FALLBACK_PRODUCT,
             ATTENTION,
             LINE_FAMILY,

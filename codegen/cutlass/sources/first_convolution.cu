@@ -16,7 +16,7 @@ constexpr int UNIT = @UNIT@;  // halves of a row of the image that are copied at
 constexpr int THREADS = 128, ROWS = 64, N_EACH = COLUMNS / 8, PIXEL = STRIDE_X * CHANNELS;
 constexpr int TAPS = ACROSS * CHANNELS, SLOTS = rounded_up(SHIFT + TAPS, 2), USED = DOWN * SLOTS;
 constexpr int STEPS = rounded_up(USED, 16) / 16, FILTERS = 16 * STEPS * COLUMNS;
-static_assert(PIXEL % 2 == 0 && COLUMNS % 32 == 0 && FILTERS % (8 * THREADS) == 0, "");
+static_assert(PIXEL % 2 == 0 && COLUMNS % 32 == 0, "");
 
 @OPERATORS@
 
@@ -164,7 +164,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, @SHARERS@)
   const half* own = weights + size_t(blockIdx.y) * FILTERS;
 #pragma unroll
   for (int place = 0; place < FILTERS; place += 8 * THREADS)
-    copy_async(filters + place + threadIdx.x * 8, own + place + threadIdx.x * 8);
+    if (place + 8 * THREADS <= FILTERS || place + threadIdx.x * 8 < FILTERS)
+      copy_async(filters + place + threadIdx.x * 8, own + place + threadIdx.x * 8);
   copy_rows(rows, x + size_t(task.item) * height * length, task, task.row * STRIDE_Y - top, height,
             task.pixel * PIXEL - lead, length);
   copies_done();
