@@ -1,7 +1,7 @@
 """What the executor and the bound notice of our kernels: `python benchmarks/fused_mutants.py [--kernel NAME]`.
 
     small blocks --every fused template that is offered for all of a block--> a launch --changed in one place--> verdict
-    single layers --attention, wgmma, depthwise, wide teams of lines, lookups--> ...
+    single layers --attention, wgmma, first ones, depthwise, wide teams of lines, lookups--> ...
     integers --each launch of one operator--> ...
 
 Each is the kernel as it is shipped, launched as its list of launches says, where it can be on maps of two extents,
@@ -35,6 +35,7 @@ from benchmarks.gpu.blocks import (
     SMALL_ATTENTIONS,
     SMALL_BLOCKS,
     SMALL_DEPTHWISE,
+    SMALL_FIRSTS,
     SMALL_LAYERS,
     SMALL_NORMS,
     SMALL_SPLITS,
@@ -208,9 +209,10 @@ Small = Block | Products | Attention | Normed | Lines | Lookup
 def cases(word: str = "") -> Iterator[Studied]:
     """Of each block and template the first candidate, and all studied ones of each single layer, on the first chip for
     which there is one; then every kernel on integers; where the name has the word."""
-    singles = (*SMALL_ATTENTIONS, *SMALL_LAYERS, *SMALL_SPLITS, *SMALL_DEPTHWISE, *SMALL_LINES, *LOOKUPS)
+    layers = (*SMALL_ATTENTIONS, *SMALL_LAYERS, *SMALL_FIRSTS, *SMALL_SPLITS, *SMALL_DEPTHWISE)
+    singles = (*layers, *SMALL_LINES, *LOOKUPS)
     for small in (*SMALL_BLOCKS, *SMALL_NORMS, *singles):
-        seen, cores = set[str](), 1 if small in (*SMALL_LAYERS, *SMALL_NORMS) else None
+        seen, cores = set[str](), 1 if small in (*SMALL_LAYERS, *SMALL_FIRSTS, *SMALL_NORMS) else None
         before, apart, _ = word.partition(" ")
         if apart and not small.name.endswith(before):
             continue
@@ -257,7 +259,7 @@ def _single_offers(context: KernelContext) -> Iterator[Offer]:
             case "depthwise":
                 studied = given["strip"] in STUDIED_STRIPS
             case _:
-                studied = template in ("attention", "gather")
+                studied = template in ("attention", "gather", "first_convolution")
         if studied:
             yield Offer(layers, kernel)
 

@@ -20,6 +20,7 @@ __all__ = [
     "SMALL_ATTENTIONS",
     "SMALL_BLOCKS",
     "SMALL_DEPTHWISE",
+    "SMALL_FIRSTS",
     "SMALL_LAYERS",
     "SMALL_NORMS",
     "SMALL_SPLITS",
@@ -156,6 +157,13 @@ SMALL_SPLITS = (
     Block("small_deep_pixels", 584, 9, (Conv(72, end="Relu"),)),
 )
 """Single layers for the executor whose tiles leave most cores idle: parts of unequal numbers of steps."""
+
+SMALL_FIRSTS = (
+    Block("small_first", 3, 16, (Conv(64, 7, 2, end="Relu6"),)),
+    Block("small_first_words", 4, 11, (Conv(72, 3, end=""),)),
+    Block("small_first_halves", 1, 9, (Conv(32, 5, 2, end="Relu"),)),
+)
+"""First convolutions for the executor: rows that are copied by 16, 4 and 2 bytes, windows that begin at odd halves."""
 
 SMALL_DEPTHWISE = (
     Block("small_depthwise", 40, 10, (Conv(40, 3, 2, True, "Relu6"),)),

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
 from math import gcd, prod
 
 import numpy as np
@@ -23,7 +24,6 @@ from codegen.cutlass.families.matrix.tensor_epilogues import TensorEpilogue, dev
 from codegen.cutlass.kernel.epilogues import dims
 from codegen.cutlass.kernel.family import KernelWork
 from codegen.cutlass.kernel.floors import (
-    MOST_BLOCKS,
     arithmetic_floor,
     cache_floor,
     main_floor,
@@ -33,8 +33,8 @@ from codegen.cutlass.kernel.floors import (
 from codegen.cutlass.kernel.launches import Address, Data, Launch, Place, Source
 from codegen.cutlass.sources import filled, source_text
 from hw_models.chip import Chip
-from partitioner.ir.kernels import KernelFloor
 from partitioner.ir.graph import Constants
+from partitioner.ir.kernels import KernelFloor
 
 THREADS, GROUP_ROWS = 128, 64
 """Of the four warps of a block, which multiply 64 pixels at a time."""
@@ -43,9 +43,9 @@ STEP = 16
 UNIT = 8
 """Halves of the widest copy, and filters that a thread stores."""
 MOST_CHANNELS, MOST_TAPS, MOST_FILTERS = 4, 11, 256
-COLUMNS = (32, 64, 128)
+COLUMNS = (128, 64, 32)
 """Filters of a block."""
-ROWS = (1, 2, 4, 8, 16)
+ROWS = (16, 8, 4, 2, 1)
 """Rows of the result of a block."""
 MOST_PARTS = 64
 """Of a row of the result."""
@@ -180,10 +180,18 @@ class FirstTile:
         return thread_registers(chip, self.sharers(chip), THREADS)
 
     @property
-    def grid(self) -> tuple[int, int, int, int]:
-        """Images, bands of rows, parts of rows, tiles of filters."""
-        images, rows, pixels, filters = self.window.result
-        return images, -(-rows // self.rows), -(-pixels // self.pixels), -(-filters // self.columns)
+    def bands(self) -> int:
+        """Of as many rows of an image's result."""
+        return -(-self.window.result[1] // self.rows)
+
+    @property
+    def parts(self) -> int:
+        """Of a row of the result."""
+        return -(-self.window.result[2] // self.pixels)
+
+    @property
+    def grid(self) -> tuple[int, int, int]:
+        return self.window.result[0] * self.bands * self.parts, -(-self.window.result[3] // self.columns), 1
 
     def floors(self, chip: Chip) -> tuple[KernelFloor, ...]:
         """Floors of the tensor cores, shared memory and the L2, with whole tiles and whole waves of blocks."""
@@ -209,22 +217,19 @@ class _FirstConvolution:
     window: _Window
 
     def tiles(self) -> Iterator[FirstTile]:
-        """Those that a block of the chip can hold: of several that hold all rows, all pixels or all filters the
-        smallest."""
+        """Those that a block of the chip can hold, large ones first; of several that hold all rows, all pixels or all
+        filters only the smallest."""
         _, high, wide, filters = self.window.result
-        parts = {-(-wide // count) for count in range(1, MOST_PARTS + 1)}
-        widths = sorted({wide, *(rounded_up(part, UNIT) for part in parts if part < wide)}, reverse=True)
-        for columns in _up_to(COLUMNS, filters):
-            for rows in _up_to(ROWS, high):
-                fitting = [tile for pixels in widths if self._fits(tile := FirstTile(self.window, rows, pixels, columns))]
-                yield from fitting
-
-    def _fits(self, tile: FirstTile) -> bool:
-        return tile.shared_bytes <= self.work.chip.simt.shared_bytes_per_block and tile.grid[3] <= MOST_BLOCKS
+        parts = {rounded_up(-(-wide // count), UNIT) for count in range(2, MOST_PARTS + 1)}
+        widths = (wide, *sorted((part for part in parts if part < wide), reverse=True))
+        for columns, rows, pixels in product(_up_to(COLUMNS, filters), _up_to(ROWS, high), widths):
+            tile = FirstTile(self.window, rows, pixels, columns)
+            if tile.shared_bytes <= self.work.chip.simt.shared_bytes_per_block:
+                yield tile
 
     def costs(self, tile: FirstTile) -> FusedCosts:
         chip = self.work.chip
-        return FusedCosts((main_floor(chip, window_bytes(self.work)), *tile.floors(chip)), blocks=tile.grid)
+        return FusedCosts((main_floor(chip, window_bytes(self.work)), *tile.floors(chip)), blocks=tile.grid[:2])
 
     def launch(self, tile: FirstTile, constants: Constants) -> Launch:
         window, op = self.window, self.work.anchor
@@ -232,7 +237,6 @@ class _FirstConvolution:
         given = constants[self.work.graph.by_name[weights].constant]
         filters = window.packed(given.reshape(window.result[3], *window.taps, window.channels), tile.columns)
         epilogue = epilogue_of(self.work.graph, self.work.layer)
-        images, bands, parts, column_tiles = tile.grid
         arguments = (
             Address(x),
             Data(f"{weights} in planes of {tile.columns}", filters),
@@ -241,12 +245,10 @@ class _FirstConvolution:
             Address(self.work.output, written=True),
             dims((window.image[1], window.length, window.pads[0], window.lead, window.begin)),
             dims(window.result[1:]),
-            dims((tile.rows, tile.pixels, tile.pitch, bands, parts)),
+            dims((tile.rows, tile.pixels, tile.pitch, tile.bands, tile.parts)),
         )
-        grid = (images * bands * parts, column_tiles, 1)
-        return Launch(
-            self._source(tile, epilogue), "first_convolution", grid, (THREADS, 1, 1), arguments, tile.shared_bytes
-        )
+        source, block = self._source(tile, epilogue), (THREADS, 1, 1)
+        return Launch(source, "first_convolution", tile.grid, block, arguments, tile.shared_bytes)
 
     def _bias(self) -> Place:
         """Zeros where there is none."""
@@ -275,12 +277,10 @@ class _FirstConvolution:
         return Source(f"first_convolution_{tile.columns}", shared + text)
 
 
-def _up_to(sizes: tuple[int, ...], extent: int) -> Iterator[int]:
-    """Sizes in ascending order, up to the first that holds the whole extent."""
-    for size in sizes:
-        yield size
-        if size >= extent:
-            return
+def _up_to(sizes: tuple[int, ...], extent: int) -> tuple[int, ...]:
+    """Sizes that the extent fills, and the smallest that holds it all; in descending order, as they are given."""
+    larger = [size for size in sizes if size >= extent]
+    return tuple(size for size in sizes if size <= min(larger, default=sizes[0]))
 
 
 def _first_convolution_of(work: KernelWork) -> _FirstConvolution | None:
