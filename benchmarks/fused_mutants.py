@@ -190,6 +190,7 @@ EQUIVALENT: Final[dict[str, str]] = {
     "product dropped": PADDED,
     "fragment exchanged": f"{PADDED}; or of elements of a row in another order, of which it finds sums",
     "fragment turned": PADDED,
+    "shuffle changed": "of filters that there are not, which are not stored",
     "matrix layout changed": PADDED,
     "store moved": PADDED,
     "addend dropped": f"{PADDED}; or of a warp that has no elements of a line",
