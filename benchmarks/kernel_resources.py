@@ -1,7 +1,7 @@
 """What our kernels take of a GPU's core: `python benchmarks/kernel_resources.py [--network NAME] [--chip CHIP]`.
 
     every kernel of several layers that is offered for a network --nvcc, ptxas's report--> registers, spills, shared
-    every wgmma_layer, split_layer, first_convolution, depthwise and attention kernel --> ...  --nvdisasm--> products, stores
+    every wgmma_layer, split_layer, first_convolution, depthwise, attention kernel --nvdisasm--> products, stores too
 
 Each is held to what its family has predicted (`Kernel.resources`), from which planners choose: nothing is spilled,
 registers of a thread and shared bytes of a block are no more than predicted, and one block at least fits on a core.

@@ -308,4 +308,4 @@ def _first_convolution_of(work: KernelWork) -> _FirstConvolution | None:
     return _FirstConvolution(work, window)
 
 
-FIRST_CONVOLUTION = FusedFamily("first_convolution", _first_convolution_of, MOST_OFFERED, like="wgmma_layer")
+FIRST_CONVOLUTION = FusedFamily("first_convolution", _first_convolution_of, MOST_OFFERED, like=("wgmma_layer",))

@@ -1,4 +1,4 @@
-"""First convolutions by wgmma, against float64: drawn layers, infinities that no window reads, every width of copies."""
+"""First convolutions by wgmma, against float64: drawn layers, infinities that no window reads, all widths of copies."""
 
 from __future__ import annotations
 
