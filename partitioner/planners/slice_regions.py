@@ -24,13 +24,24 @@ def slice_regions(run: KernelRun, offers: KernelOffers, excluded: int, count: in
     costs = [work.cost(hits) for work, hits in run.groups()]
     blocked = [bool(work.members & excluded) or not has_rates(work, hits) for work, hits in run.groups()]
     allowed = [-inf if no else gain for gain, no in zip(gains, blocked, strict=True)]
-    found = sorted(_ranges(allowed, costs, 0, len(allowed)))
+    found = sorted(_ranges(allowed, costs))
     layers = [len(work.layers) for work, _ in run.groups()]
     return tuple((first, last) for first, last in found if sum(layers[first:last]) > 1)
 
 
-def _ranges(gains: Sequence[float], costs: Sequence[float], low: int, high: int) -> Iterator[tuple[int, int]]:
+def _ranges(gains: Sequence[float], costs: Sequence[float]) -> Iterator[tuple[int, int]]:
     """The range of largest sum, and such ranges on both sides of it, while they gain more than MARGIN of their cost."""
+    left = [(0, len(gains))]
+    while left:
+        low, high = left.pop()
+        best, first, last = _largest_range(gains, low, high)
+        if best > MARGIN * sum(costs[first:last]):
+            yield first, last
+            left += [(low, first), (last, high)]
+
+
+def _largest_range(gains: Sequence[float], low: int, high: int) -> tuple[float, int, int]:
+    """The largest sum of neighbours, above 0, and the first of them and the one behind the last."""
     best, first, last, total, start = 0.0, low, low, 0.0, low
     for number in range(low, high):
         if total <= 0:
@@ -38,11 +49,7 @@ def _ranges(gains: Sequence[float], costs: Sequence[float], low: int, high: int)
         total += gains[number]
         if total > best:
             best, first, last = total, start, number + 1
-    if best <= MARGIN * sum(costs[first:last]):
-        return
-    yield first, last
-    yield from _ranges(gains, costs, low, first)
-    yield from _ranges(gains, costs, last, high)
+    return best, first, last
 
 
 def _largest_gain(work: GroupWork, hits: frozenset[str], offers: KernelOffers, count: int) -> float:
