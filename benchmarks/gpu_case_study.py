@@ -33,8 +33,8 @@ RESULTS = Path(__file__).resolve().parent / "results"
 PREDICTED, MEASURED = RESULTS / "gpu_predicted.json", RESULTS / "gpu_case-study.json"
 CHIPS = ("h200", "a100")
 COLUMNS = {
-    "default": "CUTLASS a layer, one tile",
-    "layers": "CUTLASS a layer",
+    "default": "a kernel a layer, one tile",
+    "layers": "a kernel a layer",
     "pairs": "CUTLASS pairs",
     "resident": "pairs in registers",
     "chains": "our chains",
