@@ -67,13 +67,16 @@ def _segments(plan: Plan) -> Iterator[SliceSegment]:
             groups.append(plan.group_by_name[plan.steps[slot].group])
             slot += 1
         cut = [each.name for each in groups if each.kernel]
+        needs = f"{count} slices of {', '.join(cut)}, one after the other"
+        if (count - 1) * len(cut) > len(plan.steps) - slot:
+            raise PlanError(f"step {group.name}", needs=needs, has="fewer")
         wanted = [(name, instance) for instance in range(1, count) for name in cut]
         found = [(step.group, step.instance) for step in plan.steps[slot : slot + len(wanted)]]
-        if found != wanted or any(slices_of(each) != count for each in groups if each.kernel):
-            odd = (f"slice {own[1]} of {own[0]}" for own, due in zip(found, wanted, strict=False) if own != due)
-            has = next(odd, "fewer")
-            needs = f"{count} slices of {', '.join(cut)}, one after the other"
-            raise PlanError(f"step {group.name}", needs=needs, has=has)
+        for own, due in zip(found, wanted, strict=True):
+            if own != due:
+                raise PlanError(f"step {group.name}", needs=needs, has=f"slice {own[1]} of {own[0]}")
+        if any(slices_of(each) != count for each in groups if each.kernel):
+            raise PlanError(f"step {group.name}", needs=needs, has="groups in other numbers of slices")
         slot += len(wanted)
         yield SliceSegment(first, slot - 1, tuple(groups), count)
 

@@ -162,11 +162,22 @@ def damaged(plan: Plan) -> Iterator[tuple[str, Plan]]:
     first = steps[0]
     assert isinstance(first, RunStep)
     yield "needs slice 0 of 2", of(replace(first, box=((0, BATCH), *first.box[1:])), *steps[1:])
+    points = tuple(range(10**4))
+    many = replace(plan.groups[0], split=replace(plan.groups[0].split, cuts=tuple((axis, points) for axis in range(4))))
+    yield "every instance of every group once", replace(plan, groups=(many, *plan.groups[1:]))
     unequal = replace(plan.groups[0], split=replace(plan.groups[0].split, cuts=((0, (0, 4, BATCH)),)))
     yield "equal slices", replace(plan, groups=(unequal, *plan.groups[1:]))
     three = tuple(replace(group, split=replace(group.split, cuts=((0, (0, 5, 10, BATCH)),))) for group in plan.groups)
     thrice = tuple(replace(step, instance=n) for n in range(3) for step in steps[:4] if isinstance(step, RunStep))
     yield "needs a batch that can be cut; has 3 slices of 16", replace(plan, groups=three, steps=thrice)
+
+
+def test_more_slices_than_steps_are_refused_at_once() -> None:
+    plan = planned(context(*CHAIN))
+    points = tuple(range(10**4))
+    many = replace(plan.groups[0], split=replace(plan.groups[0].split, cuts=tuple((axis, points) for axis in range(4))))
+    with pytest.raises(PlanError, match="one after the other; has fewer"):
+        slice_segments(replace(plan, groups=(many, *plan.groups[1:])))
 
 
 def test_damaged_plans_are_refused() -> None:
