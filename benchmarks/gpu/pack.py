@@ -182,18 +182,19 @@ def _made(folder: Path, wanted: Wanted, part: Part) -> Made:
     writer, chip = PackWriter(folder), load_chip(part.chip)
     target = Remembering(target_of(chip).name)
     entries: list[dict[str, Any]] = []
+    left_out = ""
     if part.kind == PROGRAMS:
         try:
             entries += _packed(part.name, part.batch, chip, target, writer, wanted.ptx)
         except UserError as error:
-            return Made(entries, writer.written, str(error))
-        return Made(entries, writer.written)
-    subject = next(subject for subject in wanted.subjects if subject.name == part.name)
-    if part.kind == STUDY:
-        entries += _studied(subject, part.batch, chip, target, writer, wanted.ptx)
+            left_out = str(error)
     else:
-        entries += _candidates(subject, part.batch, chip, target, writer, wanted)
-    return Made(entries, writer.written)
+        subject = next(subject for subject in wanted.subjects if subject.name == part.name)
+        if part.kind == STUDY:
+            entries += _studied(subject, part.batch, chip, target, writer, wanted.ptx)
+        else:
+            entries += _candidates(subject, part.batch, chip, target, writer, wanted)
+    return Made(entries, writer.written, left_out)
 
 
 def _packed(

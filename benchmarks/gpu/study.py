@@ -1,4 +1,4 @@
-"""What the case study compares, planned: the same by one CUTLASS kernel a layer, by its pairs, by ours, and forced.
+"""What the case study compares, planned: the same by one kernel a layer, by CUTLASS's pairs, by ours, and forced.
 
     subject x batch x chip --ways--> plans: default, layers, pairs, resident, chains, mma, ours, slices N,
                                      forced A,B:TEMPLATE ...                              --> floors, programs
