@@ -11,6 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
+from partitioner.ir.graph import Op
+
 
 @dataclass(frozen=True, slots=True)
 class Source:
@@ -53,6 +55,11 @@ Argument: TypeAlias = int | float | tuple[int, ...] | Place
 """Argument of a kernel: integers and floats in the size of the kernel's parameter, several integers as an array of
 int32, addresses as 8 bytes."""
 Extents: TypeAlias = tuple[int, int, int]
+
+
+def bias_of(op: Op, filters: int) -> Address | Data:
+    """The fp16 bias of a convolution or a product; zeros where it has none."""
+    return Address(op.inputs[2]) if len(op.inputs) > 2 else Data(f"{op.name} no bias", bytes(2 * filters))
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from itertools import pairwise
 
 from codegen.cutlass.families.matrix.tensor_epilogues import TensorEpilogue, epilogue_of
 from codegen.cutlass.kernel.family import KernelWork
-from codegen.cutlass.kernel.launches import Address, Data, Place
+from codegen.cutlass.kernel.launches import Address, Place, bias_of
 from partitioner.ir.graph import Graph, Op
 from partitioner.ir.layers import Layer
 
@@ -90,6 +90,4 @@ def is_depthwise(graph: Graph, op: Op) -> bool:
 
 def operands(graph: Graph, op: Op) -> tuple[Place, Place]:
     """Weights and bias of a convolution; a bias of zeros where it has none."""
-    if len(op.inputs) > 2:
-        return Address(op.inputs[1]), Address(op.inputs[2])
-    return Address(op.inputs[1]), Data(f"{op.name} no bias", bytes(2 * graph.by_name[op.outputs[0]].shape[3]))
+    return Address(op.inputs[1]), bias_of(op, graph.by_name[op.outputs[0]].shape[3])

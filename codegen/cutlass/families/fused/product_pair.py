@@ -20,7 +20,7 @@ from codegen.cutlass.families.matrix.products import Product, product_of
 from codegen.cutlass.families.matrix.tensor_epilogues import TensorEpilogue, device_functions, epilogue_of
 from codegen.cutlass.kernel.family import KernelWork
 from codegen.cutlass.kernel.floors import arithmetic_floor, cache_floor, main_floor, shared_floor, stored_bytes
-from codegen.cutlass.kernel.launches import Address, Data, Launch, Place, Source
+from codegen.cutlass.kernel.launches import Address, Data, Launch, Place, Source, bias_of
 from partitioner.ir.graph import Constants, Graph, Op
 
 
@@ -94,8 +94,7 @@ def _operands(graph: Graph, op: Op, constants: Constants) -> tuple[Place, Place]
     depth, columns = tensor.shape[-2:]
     turned = np.ascontiguousarray(constants[tensor.constant].reshape(depth, columns).T)
     weights = Data(f"{tensor.name} depth last", turned.tobytes())
-    bias = Address(op.inputs[2]) if len(op.inputs) > 2 else Data(f"{op.name} no bias", bytes(2 * columns))
-    return weights, bias
+    return weights, bias_of(op, columns)
 
 
 def _source(pair: _Pair, tile: PairTile) -> Source:

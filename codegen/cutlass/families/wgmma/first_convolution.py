@@ -30,7 +30,7 @@ from codegen.cutlass.kernel.floors import (
     shared_floor,
     window_bytes,
 )
-from codegen.cutlass.kernel.launches import Address, Data, Launch, Place, Source
+from codegen.cutlass.kernel.launches import Address, Data, Launch, Source, bias_of
 from codegen.cutlass.sources import filled, source_text
 from hw_models.chip import Chip
 from partitioner.ir.graph import Constants
@@ -240,7 +240,7 @@ class _FirstConvolution:
         arguments = (
             Address(x),
             Data(f"{weights} in planes of {tile.columns}", filters),
-            self._bias(),
+            bias_of(op, self.window.result[3]),
             Address(epilogue.source or x),
             Address(self.work.output, written=True),
             dims((window.image[1], window.length, window.pads[0], window.lead, window.begin)),
@@ -249,12 +249,6 @@ class _FirstConvolution:
         )
         source, block = self._source(tile, epilogue), (THREADS, 1, 1)
         return Launch(source, "first_convolution", tile.grid, block, arguments, tile.shared_bytes)
-
-    def _bias(self) -> Place:
-        """Zeros where there is none."""
-        op = self.work.anchor
-        none = Data(f"{op.name} no bias", bytes(2 * self.window.result[3]))
-        return Address(op.inputs[2]) if len(op.inputs) > 2 else none
 
     def _source(self, tile: FirstTile, epilogue: TensorEpilogue) -> Source:
         window = self.window

@@ -23,7 +23,7 @@ from codegen.cutlass.kernel.epilogues import dims
 from codegen.cutlass.kernel.expressions import literal
 from codegen.cutlass.kernel.family import KernelWork
 from codegen.cutlass.kernel.floors import main_floor, stored_bytes, window_bytes
-from codegen.cutlass.kernel.launches import Address, Data, Launch, LayerScratch, Place, Source
+from codegen.cutlass.kernel.launches import Address, Data, Launch, LayerScratch, Place, Source, bias_of
 from codegen.cutlass.sources import filled, source_text
 from partitioner.ir.graph import Constants
 
@@ -84,7 +84,7 @@ class WgmmaLayer:
     def launch(self, tile: WgmmaTile, constants: Constants) -> Launch:
         x, weights = self.work.anchor.inputs[:2]
         filters = Data(f"{weights} by steps of {tile.name}", packed_filters(self.filters(constants), tile.columns))
-        return self.launch_on(x, filters, self._bias(), tile)
+        return self.launch_on(x, filters, bias_of(self.work.anchor, self.shape.filters), tile)
 
     def launch_on(self, x: str, filters: Data, biases: Place, tile: WgmmaTile, norm: RowNorm | None = None) -> Launch:
         """The launch on the value x, after a norm of its rows if there is one: then `biases` are fp32, for each tile
@@ -132,12 +132,6 @@ class WgmmaLayer:
         if self.work.anchor.kind == "matmul":
             given = given.reshape(self.shape.channels, self.shape.filters).T
         return given.reshape(self.shape.filters, self.shape.taps, self.shape.channels)
-
-    def _bias(self) -> Place:
-        """Zeros where there is none."""
-        op = self.work.anchor
-        none = Data(f"{op.name} no bias", bytes(2 * self.shape.filters))
-        return Address(op.inputs[2]) if len(op.inputs) > 2 else none
 
     def _text(self, tile: WgmmaTile, norm: RowNorm | None) -> Source:
         epilogue = epilogue_of(self.work.graph, self.work.layer)
