@@ -6,8 +6,8 @@ Prints what the chip file's `simt.kernels` should say by the samples in these fi
 or by default those of which the lines of h200.yaml are made, benchmarks/results/gpu_samples.json.
 
 A kind is a template, with the parameter that sets its speed where enough kernels differ by it (`SPLIT`). Each kind's
-times are fitted by a start and a sum of its floors, each any number of times, none negative, by least squares of the
-relative error. A sum, because what one unit does overlaps little with what another does in kernels that wait for each
+times are fitted by a start of each launch and a sum of its floors, each any number of times, none negative, by least
+squares of the relative error. A sum, because what one unit does overlaps little with what another does in kernels that wait for each
 step of theirs; the largest floor alone explains less. Kinds start from the numbers of their template. What a launch of
 a network takes beyond the same launch in a row of its own is added to every start (`beyond_us`).
 
@@ -44,6 +44,7 @@ SPLIT: Mapping[str, str] = {
     "conv2d": "tile",
     "gemm": "tile",
     "wgmma_layer": "tile",
+    "split_layer": "tile",
     "norm_product": "tile",
     "attention": "by",
     "convolution_chain": "by",
@@ -66,11 +67,12 @@ SHARE = 0.5
 
 @dataclass(frozen=True)
 class Sample:
-    """One kernel of one launch that was timed in a row: microseconds of its floors where it ran, by role, and of it."""
+    """One kernel that was timed in a row: microseconds of its floors where it ran, by role, and of it."""
 
     kernel: str
     floors_us: tuple[float, ...]
     took_us: float
+    launches: int = 1
 
 
 @dataclass(frozen=True)
@@ -87,8 +89,8 @@ class Rate:
 def samples_of(
     programs: Iterable[Program], kernels: Iterable[Row], candidates: Iterable[Row], roles: Mapping[str, str]
 ) -> Iterator[Sample]:
-    """Of the rows of step `kernels`, and those of step `order`; kernels of several launches are left out. `programs`
-    are those of the pack, and `roles` has the chip's memory or unit of each role."""
+    """Of the rows of step `kernels`, and those of step `order`. `programs` are those of the pack, and `roles` has the
+    chip's memory or unit of each role."""
     groups = {row["key"]: row.get("groups", {}) for row in kernels}
     forced = {row["key"]: row for row in candidates}
     for program in programs:
@@ -97,9 +99,9 @@ def samples_of(
             rows = {program.group: forced[program.key]}
         for name, row in rows.items():
             kernel = program.kernels[name]
-            if kernel["launches"] == 1 and "warm_ms" in row:
+            if "warm_ms" in row:
                 floors = tuple(1e3 * kernel["floors_ms"].get(roles[role], 0.0) for role in ROLES)
-                yield Sample(kernel["kernel"], floors, 1e3 * row["warm_ms"])
+                yield Sample(kernel["kernel"], floors, 1e3 * row["warm_ms"], kernel["launches"])
 
 
 def beyond_us(kernels: Iterable[Row], networks: Iterable[Row]) -> float:
@@ -140,8 +142,8 @@ def _read(kernel: str) -> tuple[str, dict[str, str]]:
 
 
 def _terms(samples: Sequence[Sample]) -> tuple[Array, Array]:
-    """A start and the floors, one row per sample, and the times."""
-    terms = np.array([(1.0, *sample.floors_us) for sample in samples])
+    """Launches and the floors, one row per sample, and the times."""
+    terms = np.array([(float(sample.launches), *sample.floors_us) for sample in samples])
     return terms, np.array([sample.took_us for sample in samples])
 
 
@@ -192,19 +194,27 @@ def _yaml_lines(rates: Iterable[Rate]) -> Iterator[str]:
 
 
 def row_of(samples: Iterable[Sample], launch_us: float, more_us: float) -> Row:
-    """Samples as a row of results, short enough to be kept: kernel, floors by role, time."""
+    """Samples as a row of results, short enough to be kept: kernel, floors by role, time, launches if several."""
 
     def short(number: float) -> float:
         return float(f"{number:.4g}")
 
-    kept = [[each.kernel, list(map(short, each.floors_us)), short(each.took_us)] for each in samples]
+    def row(each: Sample) -> list[object]:
+        several = [each.launches] if each.launches > 1 else []
+        return [each.kernel, list(map(short, each.floors_us)), short(each.took_us), *several]
+
+    kept = [row(each) for each in samples]
     return {"launch_us": short(launch_us), "beyond_us": short(more_us), "samples": sorted(kept)}
 
 
 def lines_of(rows: Sequence[Row]) -> list[str]:
     """What rows with samples say together; launches are the median of theirs."""
     known = [row for row in rows if row.get("samples")]
-    samples = [Sample(kernel, tuple(floors), took) for row in known for kernel, floors, took in row["samples"]]
+    samples = [
+        Sample(kernel, tuple(floors), took, *launches)
+        for row in known
+        for kernel, floors, took, *launches in row["samples"]
+    ]
     launch_us, more_us = (median(row[name] for row in known) if known else 0.0 for name in ("launch_us", "beyond_us"))
     return list(_yaml_lines(fitted_rates(samples, launch_us, more_us)))
 

@@ -1,6 +1,6 @@
 """Element-wise operators as C++ expressions on floats, for the ends of all kernels.
 
-    relu(v)  -->  "v < 0.f ? 0.f : v"        at most one operand in addition to the running value, except in scale_shift
+    relu(v)  -->  "larger(v, 0.f)"           at most one operand in addition to the running value, except in scale_shift
 
 A NaN stays one, as ONNX says; nothing is rounded between two operators. Where a quotient's divisor is at least 1 it is
 `__fdividef`, and powers of e are `__expf`: within the bound (docs/gpu.md), in a few instructions and without a branch.
@@ -109,7 +109,7 @@ def _formula(op: Op, v: str) -> str:
 
 
 UNARY: Mapping[str, Callable[[Op, str], str]] = {
-    "relu": lambda _op, v: f"({v} < 0.f ? 0.f : {v})",
+    "relu": lambda _op, v: f"larger({v}, 0.f)",
     "leaky_relu": _leaky,
     "clip": _clip,
     "sigmoid": lambda _op, v: f"__fdividef(1.f, 1.f + __expf(-{v}))",

@@ -68,10 +68,16 @@ __device__ __forceinline__ void fill(float (&x)[V], const half* from) {
 }
 
 // The larger and the smaller one; a NaN where one is.
-__device__ __forceinline__ float larger(float a, float b) { return a > b || a != a ? a : b; }
-__device__ __forceinline__ float smaller(float a, float b) { return a < b || a != a ? a : b; }
+__device__ __forceinline__ float larger(float a, float b) {
+  asm("max.NaN.f32 %0, %0, %1;" : "+f"(a) : "f"(b));
+  return a;
+}
+__device__ __forceinline__ float smaller(float a, float b) {
+  asm("min.NaN.f32 %0, %0, %1;" : "+f"(a) : "f"(b));
+  return a;
+}
 
-__device__ __forceinline__ float held(float v, float low, float high) { return v < low ? low : v > high ? high : v; }
+__device__ __forceinline__ float held(float v, float low, float high) { return smaller(larger(v, low), high); }
 
 // ln(1 + e^v); what 1 + e loses of a small e is taken back by the quotient.
 __device__ __forceinline__ float softplus(float v) {

@@ -106,13 +106,18 @@ __device__ __forceinline__ void multiply_windows(float (&sums)[N_EACH][4], const
   }
 }
 
-// A thread's sums, of two columns in every eight, begin with the bias; those of filters that there are not with any.
+// A thread has sums of eight neighbouring filters in every 32, two in each of four columns of products: filters lie in
+// planes so that they do. Sums begin with the bias; those of filters that there are not with any.
 __device__ __forceinline__ void begin_sums(float (&sums)[N_EACH][4], const half* biases, const Task& task) {
 #pragma unroll
-  for (int n = 0; n < N_EACH; ++n) {
-    const int filter = min(task.column + n * 8 + int(threadIdx.x) % 4 * 2, task.filters - 2);
-    const float2 bias = __half22float2(*reinterpret_cast<const half2*>(biases + filter));
-    sums[n][0] = sums[n][2] = bias.x, sums[n][1] = sums[n][3] = bias.y;
+  for (int n = 0; n < N_EACH; n += 4) {
+    float own[8];
+    load<8>(own, biases + min(task.column + n * 8 + int(threadIdx.x) % 4 * 8, task.filters - 8));
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      sums[n + k][0] = sums[n + k][2] = own[2 * k];
+      sums[n + k][1] = sums[n + k][3] = own[2 * k + 1];
+    }
   }
 }
 
@@ -129,7 +134,6 @@ __device__ __forceinline__ void store_pixel(const float (&sums)[N_EACH][4], size
     if (@SOURCE@) {
       const uint4 given = there ? *reinterpret_cast<const uint4*>(source + place + n * 8) : make_uint4(0, 0, 0, 0);
       added[0] = given.x, added[1] = given.y, added[2] = given.z, added[3] = given.w;
-      turn_quads(added);
     }
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
@@ -140,7 +144,6 @@ __device__ __forceinline__ void store_pixel(const float (&sums)[N_EACH][4], size
       }
       reinterpret_cast<half2&>(bits[k]) = __floats2half2_rn(after_sum(value.x), after_sum(value.y));
     }
-    turn_quads(bits);
     if (there) store_unit(y + place + n * 8, bits);
   }
 }

@@ -31,6 +31,7 @@ __device__ __forceinline__ SwizzledDescriptor swizzled_descriptor(const half* st
 #define SUMS_16(c, n) SUMS_8(c, n), SUMS_8(c, n + 1)
 #define SUMS_32(c, n) SUMS_16(c, n), SUMS_16(c, n + 2)
 #define SUMS_64(c, n) SUMS_32(c, n), SUMS_32(c, n + 4)
+#define SUMS_96(c, n) SUMS_64(c, n), SUMS_32(c, n + 8)
 #define SUMS_128(c, n) SUMS_64(c, n), SUMS_64(c, n + 8)
 #define SUMS_256(c, n) SUMS_128(c, n), SUMS_128(c, n + 16)
 
@@ -64,6 +65,12 @@ MULTIPLY_GROUP(32, REGISTERS_32, "%16,%17,%18,%19", "%20")
   "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15," \
   "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31}"
 MULTIPLY_GROUP(64, REGISTERS_64, "%32,%33,%34,%35", "%36")
+#define FIRST_96 "%48, %49"
+#define REGISTERS_96 \
+  "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15," \
+  "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31," \
+  "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47}"
+MULTIPLY_GROUP(96, REGISTERS_96, "%48,%49,%50,%51", "%52")
 #define FIRST_128 "%64, %65"
 #define REGISTERS_128 \
   "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15," \

@@ -117,6 +117,14 @@ __device__ __forceinline__ void load_step(Shared& s, const Layer& layer, const S
   copies_arrive(full);
 }
 
+// The map that is added to a tile, from where a loop of its own would bring it late.
+__device__ __forceinline__ void prefetch_source(const Layer& layer, int first, int column) {
+  const int bytes = 2 * min(COLUMNS, layer.filters - column);
+#pragma unroll 1
+  for (int row = first + threadIdx.x - MULTIPLIERS; row < min(first + ROWS, layer.rows); row += LOADERS)
+    prefetch_bulk(layer.source + size_t(row) * layer.filters + column, bytes);
+}
+
 __device__ __forceinline__ void load_tiles(Shared& s, const Layer& layer) {
   const int unit = threadIdx.x % UNITS;
   Stage<STAGES> stage;
@@ -127,6 +135,7 @@ __device__ __forceinline__ void load_tiles(Shared& s, const Layer& layer) {
     const half* weights = layer.weights + (size_t(column_tile) * layer.steps + own.first) * B_STAGE;
     uint32_t from[COPIES], seen[COPIES];
     place_rows(layer, row_tile * ROWS, from, seen);
+    if (@SOURCE@ && PARTS == 1) prefetch_source(layer, row_tile * ROWS, column_tile * COLUMNS);
     const int down = POINTWISE ? 1 : layer.down, across = POINTWISE ? 1 : layer.across, taps = down * across;
     int left = own.count, channel = own.first / taps * DEPTH;
     int y = own.first % taps / across, x = own.first % taps % across;
@@ -148,8 +157,9 @@ __device__ __forceinline__ void load_tiles(Shared& s, const Layer& layer) {
   }
 }
 
-// A thread's sums, of two columns in every eight, begin with the bias; those of filters that there are not with any. Those of
-// a part begin with zeros, but for the first one's.
+// A thread has sums of eight neighbouring filters in every 32, two in each of four columns of products: filters lie in
+// stages so that they do. Sums begin with the bias; those of filters that there are not with any. Those of a part begin
+// with zeros, but for the first one's.
 __device__ __forceinline__ void begin_sums(const Layer& layer, int column, int part, float (&sums)[M_EACH][N_EACH][4]) {
   if (NORMALISED || PARTS > 1 && part > 0) {
 #pragma unroll
@@ -160,14 +170,18 @@ __device__ __forceinline__ void begin_sums(const Layer& layer, int column, int p
         for (int k = 0; k < 4; ++k) sums[m][n][k] = 0;
     return;
   }
-  column += threadIdx.x % 4 * 2;
+  column += threadIdx.x % 4 * 8;
 #pragma unroll
-  for (int n = 0; n < N_EACH; ++n) {
-    const int filter = min(column + n * 8, layer.filters - 2);
-    const float2 bias = __half22float2(*reinterpret_cast<const half2*>(layer.biases + filter));
+  for (int n = 0; n < N_EACH; n += 4) {
+    float biases[8];
+    load<8>(biases, layer.biases + min(column + n * 8, layer.filters - 8));
 #pragma unroll
-    for (int m = 0; m < M_EACH; ++m)
-      sums[m][n][0] = sums[m][n][2] = bias.x, sums[m][n][1] = sums[m][n][3] = bias.y;
+    for (int k = 0; k < 4; ++k)
+#pragma unroll
+      for (int m = 0; m < M_EACH; ++m) {
+        sums[m][n + k][0] = sums[m][n + k][2] = biases[2 * k];
+        sums[m][n + k][1] = sums[m][n + k][3] = biases[2 * k + 1];
+      }
   }
 }
 
@@ -270,53 +284,55 @@ struct Statistics {
   }
 };
 
-// Eight neighbouring filters of a row by each thread of a quad, 64 bytes by all four.
-__device__ __forceinline__ void store_sums(const Layer& layer, int row, int column, const float (&sums)[M_EACH][N_EACH][4],
-                                           const Statistics& statistics) {
-  const float* scales = reinterpret_cast<const float*>(layer.biases) + 3 * column + threadIdx.x % 4 * 2;
-  column += threadIdx.x % 4 * 8;
+// What is added to a thread's filters of a row.
+__device__ __forceinline__ void load_added(const Layer& layer, int row, int column, uint4 (&added)[N_EACH / 4]) {
+  const half* source = layer.source + size_t(row) * layer.filters + column;
 #pragma unroll
-  for (int m = 0; m < M_EACH; ++m)
-#pragma unroll
-    for (int eight = 0; eight < 2; ++eight) {
-      const int own = row + m * 64 + eight * 8;
-      const size_t place = size_t(own) * layer.filters + column;
-      uint32_t added[N_EACH / 4][4];
-      if (@SOURCE@) {
-#pragma unroll
-        for (int n = 0; n < N_EACH / 4; ++n) {
-          uint4 given = make_uint4(0, 0, 0, 0);
-          if (own < layer.rows && column + n * 32 < layer.filters)
-            given = *reinterpret_cast<const uint4*>(layer.source + place + n * 32);
-          added[n][0] = given.x, added[n][1] = given.y, added[n][2] = given.z, added[n][3] = given.w;
-        }
-      }
-#pragma unroll
-      for (int n = 0; n < N_EACH / 4; ++n) {
-        uint32_t bits[4];
-        if (@SOURCE@) turn_quads(added[n]);
-#pragma unroll
-        for (int k = 0; k < 4; ++k) {
-          float2 value = make_float2(sums[m][n * 4 + k][2 * eight], sums[m][n * 4 + k][2 * eight + 1]);
-          if constexpr (NORMALISED) value = statistics.normalised(scales + (n * 4 + k) * 8, m, eight, value);
-          value = make_float2(before_sum(value.x), before_sum(value.y));
-          if (@SOURCE@) {
-            const float2 more = __half22float2(reinterpret_cast<const half2&>(added[n][k]));
-            value = make_float2(value.x + more.x, value.y + more.y);
-          }
-          reinterpret_cast<half2&>(bits[k]) = __floats2half2_rn(after_sum(value.x), after_sum(value.y));
-        }
-        turn_quads(bits);
-        if (own < layer.rows && column + n * 32 < layer.filters) store_unit(layer.y + place + n * 32, bits);
-      }
-    }
+  for (int n = 0; n < N_EACH / 4; ++n) {
+    added[n] = make_uint4(0, 0, 0, 0);
+    if (row < layer.rows && column + n * 32 < layer.filters) added[n] = *reinterpret_cast<const uint4*>(source + n * 32);
+  }
 }
 
-// Two neighbouring filters of a row by each thread of a quad, 32 bytes by all four, as they are.
+// Eight neighbouring filters of a row by each thread of a quad, 64 bytes by all four. A thread has sums of a row in every
+// eight; what is added to the next one is on its way meanwhile.
+__device__ __forceinline__ void store_sums(const Layer& layer, int row, int column, const float (&sums)[M_EACH][N_EACH][4],
+                                           const Statistics& statistics) {
+  const float* scales = reinterpret_cast<const float*>(layer.biases) + 3 * column + threadIdx.x % 4 * 8;
+  column += threadIdx.x % 4 * 8;
+  uint4 added[2][N_EACH / 4];
+  if (@SOURCE@) load_added(layer, row, column, added[0]);
+#pragma unroll
+  for (int each = 0; each < 2 * M_EACH; ++each) {
+    const int m = each / 2, eight = each % 2, next = each + 1, own = row + m * 64 + eight * 8;
+    if (@SOURCE@ && next < 2 * M_EACH) load_added(layer, row + next / 2 * 64 + next % 2 * 8, column, added[next % 2]);
+    half* y = layer.y + size_t(own) * layer.filters + column;
+#pragma unroll
+    for (int n = 0; n < N_EACH / 4; ++n) {
+      const half2* more = reinterpret_cast<const half2*>(&added[each % 2][n]);
+      uint32_t bits[4];
+#pragma unroll
+      for (int k = 0; k < 4; ++k) {
+        const float(&own_sums)[4] = sums[m][n * 4 + k];
+        float2 value = make_float2(own_sums[2 * eight], own_sums[2 * eight + 1]);
+        if constexpr (NORMALISED) value = statistics.normalised(scales + n * 32 + k * 2, m, eight, value);
+        value = make_float2(before_sum(value.x), before_sum(value.y));
+        if (@SOURCE@) {
+          const float2 two = __half22float2(more[k]);
+          value = make_float2(value.x + two.x, value.y + two.y);
+        }
+        reinterpret_cast<half2&>(bits[k]) = __floats2half2_rn(after_sum(value.x), after_sum(value.y));
+      }
+      if (own < layer.rows && column + n * 32 < layer.filters) store_unit(y + n * 32, bits);
+    }
+  }
+}
+
+// Eight neighbouring filters of a row by each thread of a quad, 128 bytes by all four, as they are.
 __device__ __forceinline__ void store_part(const Layer& layer, int row, int column, int part,
                                            const float (&sums)[M_EACH][N_EACH][4]) {
   float* y = reinterpret_cast<float*>(layer.y) + size_t(part) * layer.rows * layer.filters;
-  column += threadIdx.x % 4 * 2;
+  column += threadIdx.x % 4 * 8;
 #pragma unroll
   for (int m = 0; m < M_EACH; ++m)
 #pragma unroll
@@ -324,9 +340,12 @@ __device__ __forceinline__ void store_part(const Layer& layer, int row, int colu
       const int own = row + m * 64 + eight * 8;
       float* to = y + size_t(own) * layer.filters + column;
 #pragma unroll
-      for (int n = 0; n < N_EACH; ++n)
-        if (own < layer.rows && column + n * 8 < layer.filters)
-          *reinterpret_cast<float2*>(to + n * 8) = make_float2(sums[m][n][2 * eight], sums[m][n][2 * eight + 1]);
+      for (int n = 0; n < N_EACH; n += 2) {
+        const float(&low)[4] = sums[m][n], (&high)[4] = sums[m][n + 1];
+        if (own < layer.rows && column + n / 4 * 32 < layer.filters)
+          *reinterpret_cast<float4*>(to + n / 4 * 32 + n % 4 * 2) =
+              make_float4(low[2 * eight], low[2 * eight + 1], high[2 * eight], high[2 * eight + 1]);
+      }
     }
 }
 

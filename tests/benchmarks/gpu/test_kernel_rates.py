@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,14 @@ def test_tiles_are_kinds_of_their_own_where_enough_kernels_have_them() -> None:
     assert found["conv2d(tile=128x64)"].times[tensor] > 1.6 * found["conv2d(tile=64x64)"].times[tensor]
 
 
+def test_every_launch_of_a_kernel_has_a_start() -> None:
+    kernels = [*drawn("split_layer", 2.0, (1.0, 0.0, 0.0, 2.0, 0.0), 100)]
+    several = [replace(each, launches=2, took_us=each.took_us + 2.0) for each in kernels]
+    row = row_of([*kernels, *several], launch_us=0.5, more_us=0.0)
+    (line,) = lines_of([row])
+    assert float(line.partition("start_us: ")[2].partition(",")[0]) == pytest.approx(1.5, abs=0.5)
+
+
 def test_nothing_is_negative_and_what_samples_do_not_tell_apart_stays_plain() -> None:
     samples = [Sample("lines", (us, us, 0.0, 0.0, 0.0), us) for us in (1.0, 2.0, 4.0, 8.0)]
     (rate,) = fitted_rates(samples, launch_us=0.5, more_us=0.0)
@@ -74,16 +83,19 @@ def program(kernels: dict[str, Any], group: str = "") -> Program:
     return Program({**entry, "kernels": kernels})
 
 
-def test_samples_are_kernels_of_one_launch_with_the_floors_of_the_pack() -> None:
+def test_samples_are_kernels_with_the_floors_of_the_pack() -> None:
     floors = {"HBM": 1e-3, "L2": 2e-3}
     kernels = {
         "a": {"kernel": "lines", "launches": 1, "floors_ms": floors},
-        "b": {"kernel": "conv2d", "launches": 2, "floors_ms": floors},
+        "b": {"kernel": "split_layer", "launches": 2, "floors_ms": floors},
     }
     roles = dict(zip(ROLES, ("HBM", "L2", "shared", "tensor", "simt"), strict=True))
     rows: list[Row] = [{"key": program(kernels).key, "groups": {name: {"warm_ms": 4e-3} for name in kernels}}]
     wanted = Sample("lines", (1.0, 2.0, 0.0, 0.0, 0.0), 4.0)
-    assert list(samples_of([program(kernels)], rows, [], roles)) == [wanted]
+    assert list(samples_of([program(kernels)], rows, [], roles)) == [
+        wanted,
+        replace(wanted, kernel="split_layer", launches=2),
+    ]
     forced: list[Row] = [{"key": program(kernels).key, "warm_ms": 4e-3}, {"key": "none", "error": "x"}]
     assert list(samples_of([program(kernels, "a")], [], forced, roles)) == [wanted]
 

@@ -22,7 +22,8 @@ LEAST_ROWS = 33
 UNIT = 8
 """Elements of a row of a head that are copied at a time."""
 OTHER_REGISTERS, MASK_REGISTERS = 36, 8
-"""Registers of a multiplying thread for addresses and numbers of its rows; more of them where there is a mask."""
+"""Registers of a multiplying thread for addresses and numbers of its rows; more of them where there is a mask, of which
+a part is on its way."""
 BEFORE_SUMS = 26
 """Registers that come before those of the sums of a wgmma; all of them are among those with which the kernel starts."""
 ALIGNED, BARRIER_BYTES = 1024, 8
@@ -106,8 +107,8 @@ class WgmmaAttentionTile:
     def _needed_registers(self) -> int:
         """Registers for scores, weights, which take the place of scores where no others come, sums and the rest."""
         weights = 0 if self.once else self.block // 4
-        others = OTHER_REGISTERS + (MASK_REGISTERS if self.problem.mask else 0)
-        return self.block // 2 + weights + self.problem.width // 2 + others
+        mask = self.block // 4 + MASK_REGISTERS if self.problem.mask else 0
+        return self.block // 2 + weights + self.problem.width // 2 + mask + OTHER_REGISTERS
 
     def fits(self, chip: Chip) -> bool:
         """Whether a core has shared memory and registers for as many blocks as share it."""

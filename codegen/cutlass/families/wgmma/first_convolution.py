@@ -21,6 +21,7 @@ import numpy.typing as npt
 from codegen.cutlass.families.fused.fused_family import FusedCosts, FusedFamily
 from codegen.cutlass.families.fused.occupancy import RESERVED_BYTES, rounded_up, sharing_blocks, thread_registers
 from codegen.cutlass.families.matrix.tensor_epilogues import TensorEpilogue, device_functions, epilogue_of
+from codegen.cutlass.families.wgmma.wgmma_layer import in_eights
 from codegen.cutlass.kernel.epilogues import dims
 from codegen.cutlass.kernel.family import KernelWork
 from codegen.cutlass.kernel.floors import (
@@ -116,13 +117,14 @@ class _Window:
 
     def packed(self, filters: npt.NDArray[np.generic], columns: int) -> bytes:
         """Filters (filters, rows, taps, channels) as a block holds them, by tiles of `columns` filters: planes of 8
-        slots, in each the filters one after the other. Filters and slots that there are not are zeros."""
+        slots, in each the filters one after the other, by fours of eight for the threads that store them (`in_eights`).
+        Filters and slots that there are not are zeros."""
         count = filters.shape[0]
         by_row = filters.reshape(count, self.taps[0], -1)
         room = (0, -count % columns), (0, 0), (self.shift, self.slots - self.shift - by_row.shape[2])
         flat = np.pad(by_row, room).reshape(-1, self.taps[0] * self.slots)
         deep = np.pad(flat, ((0, 0), (0, STEP * self.steps - flat.shape[1])))
-        return deep.reshape(-1, columns, 2 * self.steps, UNIT).transpose(0, 2, 1, 3).tobytes()
+        return deep[in_eights(len(deep))].reshape(-1, columns, 2 * self.steps, UNIT).transpose(0, 2, 1, 3).tobytes()
 
 
 @dataclass(frozen=True, slots=True)

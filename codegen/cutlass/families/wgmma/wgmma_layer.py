@@ -167,14 +167,22 @@ def summing_blocks(shape: LayerShape) -> int:
     return -(-shape.rows * shape.filters // (UNIT * SUMMING_THREADS))
 
 
+def in_eights(count: int) -> npt.NDArray[np.intp]:
+    """The filter that is multiplied as each of `count` columns, a multiple of 32. Of eight columns a thread of four has
+    the sums of two: so each has those of eight neighbouring filters in every 32, and stores them at once."""
+    return np.arange(count).reshape(-1, 4, 4, 2).transpose(0, 2, 1, 3).reshape(-1)
+
+
 def packed_filters(filters: npt.NDArray[np.generic], columns: int) -> bytes:
     """Filters (filters, taps, channels) as the kernel's stages hold them, one after the other: by tiles of `columns`
     filters, parts of 64 channels, taps. A row of a stage is a filter's 64 channels, in units of 8, which are exchanged
-    by the three lowest bits of the row's number. Filters and channels that there are not are zeros."""
+    by the three lowest bits of the row's number. Of 32 filters each thread gets sums of eight neighbours (`in_eights`).
+    Filters and channels that there are not are zeros."""
     count, taps, channels = filters.shape
     tiles, chunks = -(-count // columns), -(-channels // DEPTH)
     room = ((0, tiles * columns - count), (0, 0), (0, chunks * DEPTH - channels))
-    parts = np.pad(filters, room).reshape(tiles, columns, taps, chunks, DEPTH // UNIT, UNIT).transpose(0, 3, 2, 1, 4, 5)
+    placed = np.pad(filters, room)[in_eights(tiles * columns)]
+    parts = placed.reshape(tiles, columns, taps, chunks, DEPTH // UNIT, UNIT).transpose(0, 3, 2, 1, 4, 5)
     row = np.arange(columns)[:, None]
     exchanged = np.arange(DEPTH // UNIT)[None, :] ^ row % (DEPTH // UNIT)
     return parts[:, :, :, row, exchanged].tobytes()

@@ -119,13 +119,15 @@ def test_every_tile_that_is_offered(
 
 @pytest.mark.commit
 def test_filters_lie_in_planes_of_eight_slots(tmp_path: Path) -> None:
-    """A window of 7 pixels of 3 channels that begins 9 halves before its row has an empty slot before the first."""
+    """A window of 7 pixels of 3 channels that begins 9 halves before its row has an empty slot before the first. Of 32
+    filters column 8 j + 2 q + e is filter 8 q + 2 j + e."""
     work, constants = work_of(one_layer((1, 3, 16, 16), 40, 7, strides=[2, 2], pads=[3] * 4), tmp_path, "h200")
     kernel = next(each for each in FIRST_CONVOLUTION.offers(work) if dict(each.parameters)["filters"] == 64)
     (launch,) = FIRST_CONVOLUTION.launches(work, dict(kernel.parameters), constants)
     assert isinstance(launch, Launch)
     (content,) = [place.content for place in launch.arguments if isinstance(place, Data)]
-    packed = np.frombuffer(content, np.float16).reshape(20, 64, 8).transpose(1, 0, 2).reshape(64, 160)
+    columns = [f // 32 * 32 + f % 8 // 2 * 8 + f % 32 // 8 * 2 + f % 2 for f in range(64)]
+    packed = np.frombuffer(content, np.float16).reshape(20, 64, 8).transpose(1, 0, 2).reshape(64, 160)[columns]
     rows = packed[:40, :154].reshape(40, 7, 22)
     given = constants[work.graph.by_name[work.anchor.inputs[1]].constant].reshape(40, 7, 21)
     np.testing.assert_array_equal(rows[:, :, 1:], given)
