@@ -5,11 +5,11 @@
 Prints what the chip file's `simt.kernels` should say by the samples in these files: gpu_fit.json of runs of `make gpu`,
 or by default those of which the lines of h200.yaml are made, benchmarks/results/gpu_samples.json.
 
-A kind is a template, with the parameter that sets its speed where enough kernels differ by it (`SPLIT`). Each kind's
-times are fitted by a start of each launch and a sum of its floors, each any number of times, none negative, by least
+A kind is a template, with the parameter that sets its speed where enough kernels differ by it (`SPLIT`). The times of
+each are fitted by a start of each launch and a sum of its floors, each any number of times, none negative, by least
 squares of the relative error. A sum, because what one unit does overlaps little with what another does in kernels that
-wait for each step of theirs; the largest floor alone explains less. Kinds start from the numbers of their template. What
-a launch of a network takes beyond the same launch in a row of its own is added to every start (`beyond_us`).
+wait for each step of theirs; the largest floor alone explains less. Kinds start from the numbers of their template.
+What a launch of a network takes beyond the same launch in a row of its own is added to every start (`beyond_us`).
 
 This file is read where there is only NumPy.
 """
