@@ -57,7 +57,7 @@ FEWEST = 6
 PLAIN, PLAIN_SAMPLES = np.array([2.0, 1.0, 1.0, 1.0, 1.0, 1.0]), 1.0
 """A start in microseconds and times of floors that are expected of a template before anything is known of it, and how
 many samples that is worth."""
-LEAST_SHARE = 0.05
+LEAST_SHARE = 0.045
 """Of the time of a sample, that a floor is."""
 WHOLE_SAMPLES = 6.0
 """So many samples are the numbers of its template worth for a kind."""

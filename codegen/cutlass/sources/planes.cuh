@@ -11,16 +11,10 @@ __host__ __device__ constexpr int copied_pitch(int rows, int depth) {
   return (rows + 7 - apart) / 8 * 8 + apart;
 }
 
-// 16 bytes from global to shared memory, or zeros where `there` is false: `from` is then not read. CACHED ones stay in the
-// L1 too.
-template <bool CACHED = false>
+// 16 bytes from global to shared memory, or zeros where `there` is false: `from` is then not read.
 __device__ __forceinline__ void copy_or_zero(half* to, const half* from, bool there) {
-  if constexpr (CACHED)
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from), "r"(there ? 16 : 0)
-                 : "memory");
-  else
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from), "r"(there ? 16 : 0)
-                 : "memory");
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from), "r"(there ? 16 : 0)
+               : "memory");
 }
 // Copies since the last of these are a group; `PENDING` of the newest groups may be on their way after the wait.
 __device__ __forceinline__ void copies_end() { asm volatile("cp.async.commit_group;" ::: "memory"); }

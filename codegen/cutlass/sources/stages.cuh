@@ -54,11 +54,6 @@ __device__ __forceinline__ void copy_bulk(half* to, const half* from, int bytes,
                : "memory");
 }
 
-// `bytes` of global memory (a multiple of 16, as is the address) into the L2, by one thread, for whoever reads them later.
-__device__ __forceinline__ void prefetch_bulk(const half* from, int bytes) {
-  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(__cvta_generic_to_global(from)), "r"(bytes) : "memory");
-}
-
 // What was written to shared memory may be read by wgmma behind this: by whoever wrote, or by whoever sees it written.
 __device__ __forceinline__ void fence_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 

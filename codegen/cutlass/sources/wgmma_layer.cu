@@ -17,14 +17,15 @@
 // PARTS > 1: a block computes a part of the steps of a tile, and y are floats, PARTS results one after the other, whose sum
 // is left to another kernel (`sum_parts.cu`). The first part has the bias.
 constexpr int ROWS = @ROWS@, COLUMNS = @COLUMNS@, STAGES = @STAGES@, SHARE = @SHARE@;
-constexpr bool CACHED = @CACHED@;        // the image is read through the L1, where other taps find it
 constexpr bool POINTWISE = @POINTWISE@;  // rows of the left operand lie one after the other in memory
 constexpr bool NORMALISED = @NORMALISED@;  // by the deviation of rows
 constexpr bool CENTRED = @CENTRED@;        // rows are reduced by their mean before
 constexpr int PARTS = @PARTS@;             // of a tile's depth
 constexpr int GROUPS = 2, MULTIPLIERS = 128 * GROUPS, LOADERS = 128, THREADS = MULTIPLIERS + LOADERS;
 constexpr int DEPTH = 64, UNITS = DEPTH / 8;
-constexpr int M_EACH = ROWS / SHARE / 64, N_EACH = COLUMNS / 8;
+constexpr int M_EACH = ROWS / SHARE / 64, N_EACH = COLUMNS / 8, ROWS_EACH = 2 * M_EACH;
+constexpr bool ADDED = @SOURCE@ && PARTS == 1;  // a map, to the sums
+constexpr int AHEAD = @AHEAD@;                  // rows of a thread for which that is on its way during products
 constexpr int COPIES = ROWS * UNITS / LOADERS, ROWS_AT_ONCE = LOADERS / UNITS;
 constexpr int A_STAGE = ROWS * DEPTH, B_STAGE = COLUMNS * DEPTH;
 static_assert(ROWS % (64 * SHARE) == 0 && COLUMNS % 32 == 0, "");
@@ -112,17 +113,9 @@ __device__ __forceinline__ void load_step(Shared& s, const Layer& layer, const S
 #pragma unroll
   for (int copy = 0; copy < COPIES; ++copy) {
     const char* place = reinterpret_cast<const char*>(layer.x) + (from[copy] + away);
-    copy_or_zero<CACHED>(to + copy * ROWS_AT_ONCE * DEPTH, reinterpret_cast<const half*>(place), (seen[copy] & tap) == tap);
+    copy_or_zero(to + copy * ROWS_AT_ONCE * DEPTH, reinterpret_cast<const half*>(place), (seen[copy] & tap) == tap);
   }
   copies_arrive(full);
-}
-
-// The map that is added to a tile, from where a loop of its own would bring it late.
-__device__ __forceinline__ void prefetch_source(const Layer& layer, int first, int column) {
-  const int bytes = 2 * min(COLUMNS, layer.filters - column);
-#pragma unroll 1
-  for (int row = first + threadIdx.x - MULTIPLIERS; row < min(first + ROWS, layer.rows); row += LOADERS)
-    prefetch_bulk(layer.source + size_t(row) * layer.filters + column, bytes);
 }
 
 __device__ __forceinline__ void load_tiles(Shared& s, const Layer& layer) {
@@ -135,7 +128,6 @@ __device__ __forceinline__ void load_tiles(Shared& s, const Layer& layer) {
     const half* weights = layer.weights + (size_t(column_tile) * layer.steps + own.first) * B_STAGE;
     uint32_t from[COPIES], seen[COPIES];
     place_rows(layer, row_tile * ROWS, from, seen);
-    if (@SOURCE@ && PARTS == 1) prefetch_source(layer, row_tile * ROWS, column_tile * COLUMNS);
     const int down = POINTWISE ? 1 : layer.down, across = POINTWISE ? 1 : layer.across, taps = down * across;
     int left = own.count, channel = own.first / taps * DEPTH;
     int y = own.first % taps / across, x = own.first % taps % across;
@@ -284,32 +276,48 @@ struct Statistics {
   }
 };
 
-// What is added to a thread's filters of a row.
-__device__ __forceinline__ void load_added(const Layer& layer, int row, int column, uint4 (&added)[N_EACH / 4]) {
-  const half* source = layer.source + size_t(row) * layer.filters + column;
-#pragma unroll
-  for (int n = 0; n < N_EACH / 4; ++n) {
-    added[n] = make_uint4(0, 0, 0, 0);
-    if (row < layer.rows && column + n * 32 < layer.filters) added[n] = *reinterpret_cast<const uint4*>(source + n * 32);
-  }
+// Eight neighbours, neither earlier nor later than here.
+__device__ __forceinline__ uint4 load_unit(const half* from) {
+  uint4 unit;
+  asm volatile("ld.global.v4.b32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(unit.x), "=r"(unit.y), "=r"(unit.z), "=r"(unit.w)
+               : "l"(__cvta_generic_to_global(from))
+               : "memory");
+  return unit;
 }
 
-// Eight neighbouring filters of a row by each thread of a quad, 64 bytes by all four. A thread has sums of a row in every
-// eight; what is added to the next one is on its way meanwhile.
-__device__ __forceinline__ void store_sums(const Layer& layer, int row, int column, const float (&sums)[M_EACH][N_EACH][4],
-                                           const Statistics& statistics) {
-  const float* scales = reinterpret_cast<const float*>(layer.biases) + 3 * column + threadIdx.x % 4 * 8;
-  column += threadIdx.x % 4 * 8;
-  uint4 added[2][N_EACH / 4];
-  if (@SOURCE@) load_added(layer, row, column, added[0]);
-#pragma unroll
-  for (int each = 0; each < 2 * M_EACH; ++each) {
-    const int m = each / 2, eight = each % 2, next = each + 1, own = row + m * 64 + eight * 8;
-    if (@SOURCE@ && next < 2 * M_EACH) load_added(layer, row + next / 2 * 64 + next % 2 * 8, column, added[next % 2]);
-    half* y = layer.y + size_t(own) * layer.filters + column;
+// What is added to the sums of the next of a thread's rows.
+struct Added {
+  static constexpr int HELD = AHEAD ? AHEAD : 1;
+  uint4 filters[HELD][N_EACH / 4];
+
+  // Of the thread's row `each`, in the place of one that was added; `row` is its first, in every eight one.
+  __device__ __forceinline__ void load_row(const Layer& layer, int row, int column, int each) {
+    column += threadIdx.x % 4 * 8, row += each / 2 * 64 + each % 2 * 8;
+    const half* source = layer.source + size_t(row) * layer.filters + column;
 #pragma unroll
     for (int n = 0; n < N_EACH / 4; ++n) {
-      const half2* more = reinterpret_cast<const half2*>(&added[each % 2][n]);
+      uint4& own = filters[each % HELD][n];
+      own = make_uint4(0, 0, 0, 0);
+      if (row < layer.rows && column + n * 32 < layer.filters) own = load_unit(source + n * 32);
+    }
+  }
+};
+
+// Eight neighbouring filters of a row by each thread of a quad, 64 bytes by all four.
+__device__ __forceinline__ void store_sums(const Layer& layer, int row, int column, const float (&sums)[M_EACH][N_EACH][4],
+                                           Added& added, const Statistics& statistics) {
+  const int first = column;
+  const float* scales = reinterpret_cast<const float*>(layer.biases) + 3 * column + threadIdx.x % 4 * 8;
+  column += threadIdx.x % 4 * 8;
+#pragma unroll
+  for (int each = 0; each < ROWS_EACH; ++each) {
+    const int m = each / 2, eight = each % 2, own = row + m * 64 + eight * 8;
+    half* y = layer.y + size_t(own) * layer.filters + column;
+    if (ADDED && AHEAD == 0) added.load_row(layer, row, first, each);
+#pragma unroll
+    for (int n = 0; n < N_EACH / 4; ++n) {
+      const half2* more = reinterpret_cast<const half2*>(&added.filters[each % Added::HELD][n]);
       uint32_t bits[4];
 #pragma unroll
       for (int k = 0; k < 4; ++k) {
@@ -317,7 +325,7 @@ __device__ __forceinline__ void store_sums(const Layer& layer, int row, int colu
         float2 value = make_float2(own_sums[2 * eight], own_sums[2 * eight + 1]);
         if constexpr (NORMALISED) value = statistics.normalised(scales + n * 32 + k * 2, m, eight, value);
         value = make_float2(before_sum(value.x), before_sum(value.y));
-        if (@SOURCE@) {
+        if (ADDED) {
           const float2 two = __half22float2(more[k]);
           value = make_float2(value.x + two.x, value.y + two.y);
         }
@@ -325,6 +333,7 @@ __device__ __forceinline__ void store_sums(const Layer& layer, int row, int colu
       }
       if (own < layer.rows && column + n * 32 < layer.filters) store_unit(y + n * 32, bits);
     }
+    if (ADDED && AHEAD && each + AHEAD < ROWS_EACH) added.load_row(layer, row, first, each + AHEAD);
   }
 }
 
@@ -361,6 +370,11 @@ __device__ __forceinline__ void multiply_tiles(Shared& s, const Layer& layer) {
   for (int item = blockIdx.x + turn * gridDim.x; item < layer.items; item += GROUPS / SHARE * gridDim.x) {
     const int tile = item / PARTS, row_tile = tile / layer.column_tiles;
     const int column = (tile - row_tile * layer.column_tiles) * COLUMNS, steps = steps_of(layer, item).count;
+    const int row = row_tile * ROWS + half_tile * M_EACH * 64 + warp % 4 * 16 + lane / 4;
+    Added added;
+#pragma unroll
+    for (int each = 0; each < AHEAD; ++each)
+      if (ADDED) added.load_row(layer, row, column, each);
     float sums[M_EACH][N_EACH][4];
     begin_sums(layer, column, item % PARTS, sums);
     Statistics statistics;
@@ -396,12 +410,11 @@ __device__ __forceinline__ void multiply_tiles(Shared& s, const Layer& layer) {
 #pragma unroll
     for (int m = 0; m < M_EACH; ++m) hold(sums[m]);
     if (lane == 0) arrive(s.empty + read);
-    const int row = row_tile * ROWS + half_tile * M_EACH * 64 + warp % 4 * 16 + lane / 4;
     if constexpr (NORMALISED) statistics.finish(layer, row);
     if constexpr (PARTS > 1)
       store_part(layer, row, column, item % PARTS, sums);
     else
-      store_sums(layer, row, column, sums, statistics);
+      store_sums(layer, row, column, sums, added, statistics);
     if (SHARE == 1) stage.skip(steps_of(layer, item + gridDim.x).count);  // what the other group reads
   }
 }

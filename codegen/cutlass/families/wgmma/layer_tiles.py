@@ -22,44 +22,37 @@ GROUPS = 2
 GROUP_THREADS = 128
 GROUP_ROWS = 64
 BARRIER_BYTES = 8
+OTHER_REGISTERS = 40
+"""Registers of a multiplying thread for addresses and the rest."""
 STATISTICS_COLUMNS = 16
 """Products of an element for its row's sum and sum of squares: eight rows in the place of sixteen, times each other."""
 
 
 @dataclass(frozen=True, slots=True)
 class LayerShape:
-    """A product of `rows` x (`taps` x `channels`) by as many x `filters`: pixels of a result, and what a window reads.
-    `spread` pixels of the image belong to one of the result, and `halo` more to neighbours of each other."""
+    """A product of `rows` x (`taps` x `channels`) by as many x `filters`: pixels of a result, what windows read."""
 
     rows: int
     taps: int
     channels: int
     filters: int
-    spread: int = 1
-    halo: int = 0
 
     @property
     def steps(self) -> int:
         """Steps of depth of a tile."""
         return self.taps * -(-self.channels // DEPTH)
 
-    def pixels(self, rows: int) -> int:
-        """Different pixels of the image that so many neighbours of the result read, at most."""
-        return min(self.taps * rows, self.spread * rows + self.halo)
-
 
 @dataclass(frozen=True, slots=True)
 class WgmmaTile:
     """`rows` x `columns` of the result, by `share` of the two groups; `stages` steps in flight; `sharers` blocks on a
-    core. A `cached` one reads the image through the L1, where taps of the same channels find what others have read.
-    The steps of a tile are divided among `parts` blocks, each of which leaves its sums in fp32."""
+    core. The steps of a tile are divided among `parts` blocks, each of which leaves its sums in fp32."""
 
     rows: int
     columns: int
     share: int
     stages: int
     sharers: int
-    cached: bool = False
     parts: int = 1
 
     @property
@@ -69,7 +62,7 @@ class WgmmaTile:
     @property
     def parameters(self) -> tuple[tuple[str, int | str], ...]:
         parts = (("parts", self.parts),) if self.parts > 1 else ()
-        return (("tile", self.name), ("image", "l1" if self.cached else "l2"), *parts)
+        return (("tile", self.name), *parts)
 
     @property
     def threads(self) -> int:
@@ -102,13 +95,16 @@ class WgmmaTile:
         left = (GROUPS + 1) * self.registers(chip) - self.loader_registers
         return min(chip.simt.registers_per_thread, left // GROUPS) // REGISTERS_STEP * REGISTERS_STEP
 
-    def fits(self, shape: LayerShape, chip: Chip) -> bool:
-        """Whether a core has the shared memory for as many blocks as share it; and for the pixels that taps read again
-        and again, which the L1 holds in the part of it that is left."""
-        if self.cached and shape.taps == 1:
-            return False
-        held = ROW_BYTES * shape.pixels(self.rows) if self.cached else 0
-        several = self.sharers * (self.shared_bytes + RESERVED_BYTES + held)
+    def rows_ahead(self, chip: Chip) -> int:
+        """Rows of the result of a multiplying thread for which it has registers for what is added to them while it
+        multiplies."""
+        rows, columns = 2 * self.rows // self.share // GROUP_ROWS, self.columns // 8
+        free = self.multiplier_registers(chip) - 2 * rows * columns - OTHER_REGISTERS
+        return max(0, min(rows, free // columns))
+
+    def fits(self, chip: Chip) -> bool:
+        """Whether a core has the shared memory for as many blocks as share it."""
+        several = self.sharers * (self.shared_bytes + RESERVED_BYTES)
         whole = chip.memory(chip.simt.shared_memory).size_bytes
         return several <= whole and self.shared_bytes <= chip.simt.shared_bytes_per_block
 
@@ -126,15 +122,14 @@ class WgmmaTile:
         return 4 * self.parts * shape.rows * shape.filters
 
     def floors(self, shape: LayerShape, chip: Chip, normalised: bool = False) -> tuple[KernelFloor, ...]:
-        """Floors of the tensor cores, shared memory and the L2, with whole tiles and whole waves of them. What the L1
-        gives comes out of the same memory. Statistics of rows that are `normalised` are products by `mma`, for which
-        the image is read once more. The longest of several parts counts, of which no core has two (`split_tiles`)."""
+        """Floors of the tensor cores, shared memory and the L2, with whole tiles and whole waves of them. Statistics of
+        rows that are `normalised` are products by `mma`, for which the image is read once more. The longest of several
+        parts counts, of which no core has two (`split_tiles`)."""
         down, across = self.tiles(shape)
         steps = -(-shape.steps // self.parts)
         macs = self.rows * self.columns * DEPTH * steps
         operands = ROW_BYTES * steps * self.rows // GROUP_ROWS * (GROUP_ROWS + self.columns)
-        found = ROW_BYTES * steps * self.rows * (self.cached + normalised)
-        pixels = down * shape.pixels(self.rows) if self.cached else shape.taps * shape.rows
+        found = ROW_BYTES * steps * self.rows * normalised
         weights = DEPTH * shape.steps * across * self.columns
         rate = chip.tensor.macs_per_cycle("wgmma", "float16")
         if normalised:
@@ -143,11 +138,11 @@ class WgmmaTile:
         return (
             arithmetic_floor(chip, "tensor", macs, (down, across, self.parts), rate),
             shared_floor(chip, operands + found + steps * self.stage_bytes, down * across * self.parts),
-            cache_floor(chip, 2 * (across * pixels * shape.channels + down * weights)),
+            cache_floor(chip, 2 * (across * shape.taps * shape.rows * shape.channels + down * weights)),
         )
 
 
-TILES_BY_L2: Sequence[WgmmaTile] = (
+TILES: Sequence[WgmmaTile] = (
     WgmmaTile(128, 256, 2, 4, 1),
     WgmmaTile(256, 128, 2, 4, 1),
     WgmmaTile(128, 128, 1, 6, 1),
@@ -160,20 +155,6 @@ TILES_BY_L2: Sequence[WgmmaTile] = (
     WgmmaTile(64, 32, 1, 8, 2),
 )
 """Large tiles read least through the L2, small ones give every core something to do. A thread has at most 128 sums."""
-TILES_BY_L1: Sequence[WgmmaTile] = (
-    WgmmaTile(128, 256, 2, 3, 1, cached=True),
-    WgmmaTile(256, 128, 2, 3, 1, cached=True),
-    WgmmaTile(128, 128, 1, 4, 1, cached=True),
-    WgmmaTile(128, 96, 1, 5, 1, cached=True),
-    WgmmaTile(256, 64, 1, 3, 1, cached=True),
-    WgmmaTile(64, 256, 1, 3, 1, cached=True),
-    WgmmaTile(128, 64, 1, 3, 2, cached=True),
-    WgmmaTile(64, 128, 1, 5, 1, cached=True),
-    WgmmaTile(64, 64, 1, 4, 2, cached=True),
-)
-"""Fewer stages leave room to the L1."""
-
-
 LEAST_STEPS = 3
 """Fewest steps of a part: fewer are over before copies are under way."""
 
@@ -187,7 +168,7 @@ def layer_tiles(shape: LayerShape, chip: Chip) -> tuple[WgmmaTile, ...]:
         area = tile.rows * tile.columns
         return max(0, chip.cores_per_cluster - down * across), down * across * area, -area
 
-    return tuple(sorted((tile for tile in (*TILES_BY_L1, *TILES_BY_L2) if tile.fits(shape, chip)), key=rank))
+    return tuple(sorted((tile for tile in TILES if tile.fits(chip)), key=rank))
 
 
 def split_tiles(shape: LayerShape, chip: Chip) -> tuple[WgmmaTile, ...]:

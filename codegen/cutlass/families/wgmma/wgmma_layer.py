@@ -144,8 +144,8 @@ class WgmmaLayer:
             SHARE=tile.share,
             SHARERS=tile.sharers,
             SHARED=tile.shared_bytes,
-            CACHED=tile.cached,
             PARTS=tile.parts,
+            AHEAD=tile.rows_ahead(self.work.chip),
             POINTWISE=self.geometry.pointwise,
             NORMALISED=norm is not None,
             CENTRED=norm is not None and norm.centred,
@@ -209,8 +209,7 @@ def _convolution(work: KernelWork) -> WgmmaLayer | None:
     taps, strides, dilations = ((v[0], v[1]) for v in (op.ints(k) for k in ("kernel", "strides", "dilations")))
     pads = op.ints("pads")
     geometry = _Geometry((image[1], image[2]), (result[1], result[2]), taps, strides, dilations, (pads[0], pads[1]))
-    halo = dilations[0] * (taps[0] - 1) * image[2] + dilations[1] * (taps[1] - 1)
-    shape = LayerShape(prod(result[:3]), prod(taps), image[3], result[3], prod(strides), halo)
+    shape = LayerShape(prod(result[:3]), prod(taps), image[3], result[3])
     return WgmmaLayer(work, shape, geometry)
 
 

@@ -35,8 +35,6 @@ def _cp(instruction: PtxInstruction, form: OpcodeForm, core: CtaBatch) -> Step:
             return nothing  # bulk copies that are in groups are refused, so there are none to wait for
         case ("bulk", "shared::cluster" | "shared::cta", "global", "mbarrier::complete_tx::bytes"):
             return _bulk(instruction, core)
-        case ("bulk", "prefetch", "L2", "global"):
-            return _prefetch(instruction, core)
         case ("mbarrier", "arrive", *rest):
             return _arrive(instruction, tuple(rest), core)
         case ("ca" | "cg", "shared" | "shared::cta", "global"):
@@ -65,38 +63,20 @@ def _bulk(instruction: PtxInstruction, core: CtaBatch) -> Step:
 
     def step(active: Active) -> None:
         targets, origins, sizes = where(active), source(active), take(size, active).astype(np.int64)
-        rows = _bulk_rows(core, targets.astype(np.uint64), origins, sizes)
+        if (sizes % BULK_UNIT != 0).any() or (sizes == 0).any():
+            raise KernelFault(
+                FaultKind.INVALID, f"a bulk copy of {int(sizes[0])} bytes: it must be a multiple of {BULK_UNIT}, not 0"
+            )
+        if ((targets.astype(np.uint64) | origins) % np.uint64(BULK_UNIT) != 0).any():
+            raise KernelFault(FaultKind.MISALIGNED, f"a bulk copy from or to an address that no {BULK_UNIT} divides")
+        units = [np.arange(0, count, BULK_UNIT).astype(np.uint64) for count in sizes]
+        rows = [
+            core.memory.gather(start + offsets, DTYPES["b32"], 4).view(np.uint8)
+            for start, offsets in zip(origins, units, strict=True)
+        ]
         core.mbarriers.copy_bulk(active, targets, rows, object_of(active), instruction.line)
 
     return step
-
-
-def _prefetch(instruction: PtxInstruction, core: CtaBatch) -> Step:
-    """cp.async.bulk.prefetch.L2.global [from], bytes: no more than a check that these bytes are there."""
-    need(len(instruction.operands) == 2, instruction)
-    source = bound_addresses(instruction.operands[0], core)
-    size = core.registers.source(instruction.operands[1], "u32")
-
-    def step(active: Active) -> None:
-        origins = source(active)
-        _bulk_rows(core, np.zeros_like(origins), origins, take(size, active).astype(np.int64))
-
-    return step
-
-
-def _bulk_rows(core: CtaBatch, targets: Array, origins: Array, sizes: Array) -> list[Array]:
-    """The bytes that each thread copies, (n, 16) of uint8. Raises KernelFault."""
-    if (sizes % BULK_UNIT != 0).any() or (sizes == 0).any():
-        raise KernelFault(
-            FaultKind.INVALID, f"a bulk copy of {int(sizes[0])} bytes: it must be a multiple of {BULK_UNIT}, not 0"
-        )
-    if ((targets | origins) % np.uint64(BULK_UNIT) != 0).any():
-        raise KernelFault(FaultKind.MISALIGNED, f"a bulk copy from or to an address that no {BULK_UNIT} divides")
-    units = [np.arange(0, count, BULK_UNIT).astype(np.uint64) for count in sizes]
-    return [
-        core.memory.gather(start + offsets, DTYPES["b32"], 4).view(np.uint8)
-        for start, offsets in zip(origins, units, strict=True)
-    ]
 
 
 def _issue(instruction: PtxInstruction, cache: str, core: CtaBatch) -> Step:
@@ -150,7 +130,7 @@ BULK_UNIT: Final = 16
 
 ASYNC: Final = frozenset({
     "async", "commit_group", "wait_all", "wait_group", "ca", "cg", "shared", "shared::cta", "global",
-    "mbarrier", "arrive", "noinc", "bulk", "read", "prefetch", "L2", "shared::cluster", "mbarrier::complete_tx::bytes",
+    "mbarrier", "arrive", "noinc", "bulk", "read", "shared::cluster", "mbarrier::complete_tx::bytes",
 })  # fmt: skip
 
 COPIES: Final = (OpcodeRow("cp", _cp, ASYNC, frozenset({"*"})),)

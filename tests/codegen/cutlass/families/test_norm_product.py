@@ -280,4 +280,4 @@ def test_constants_that_are_not_finite(weight: float, tmp_path: Path) -> None:
 def test_parameters_that_were_not_offered(tmp_path: Path) -> None:
     work, constants = work_of(normed_product("RMSNormalization", 40, 64, 64), tmp_path, "h200")
     with pytest.raises(TargetError, match="needs the parameters that it was offered with"):
-        NORM_PRODUCT.launches(work, {"tile": "128x48", "image": "l2"}, constants)
+        NORM_PRODUCT.launches(work, {"tile": "128x48"}, constants)

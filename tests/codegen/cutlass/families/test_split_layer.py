@@ -140,7 +140,7 @@ def test_where_nothing_is_to_be_split(
 
 def test_rates_of_other_templates_must_promise_more_than_their_error(tmp_path: Path) -> None:
     """A product that is expected to be a little faster in parts stays whole."""
-    net = Network([("x", (512, 3072))])
+    net = Network([("x", (192, 3072))])
     model = net.model(net.add("MatMul", "x", net.constant(np.full((3072, 768), 0.1))))
     work, split = offers_of(model, tmp_path)
     fastest, whole = (
@@ -180,4 +180,4 @@ def test_floors_have_what_parts_move(tmp_path: Path) -> None:
 def test_parameters_that_were_not_offered(tmp_path: Path) -> None:
     work, constants = work_of(one_layer((1, 512, 7, 7), 64, 1), tmp_path, "h200")
     with pytest.raises(TargetError, match="needs the parameters that it was offered with"):
-        SPLIT_LAYER.launches(work, {"tile": "64x64", "image": "l2", "parts": 3}, constants)
+        SPLIT_LAYER.launches(work, {"tile": "64x64", "parts": 3}, constants)

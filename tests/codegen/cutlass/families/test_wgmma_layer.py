@@ -164,20 +164,11 @@ def test_chips_that_have_wgmma_use_it(chip: str, template: str, tmp_path: Path) 
     assert [read_kernel(group.kernel)[0] for group in planned.plan.groups] == [template]
 
 
-def test_taps_are_found_in_the_l1_where_it_has_room(tmp_path: Path) -> None:
-    """Not of a 1x1, which has one tap, nor of rows so long that a window's rows do not fit."""
-    small, wide = (1, 64, 30, 30), (1, 64, 8, 4000)
-    for shape, kernel, cached in ((small, 3, True), (small, 1, False), (wide, 7, False)):
-        work, _ = work_of(one_layer(shape, 64, kernel), tmp_path, "h200")
-        images = {dict(offer.parameters)["image"] for offer in WGMMA_LAYER.offers(work)}
-        assert images == ({"l1", "l2"} if cached else {"l2"})
-
-
 def test_what_is_offered_fits_the_chip(tmp_path: Path) -> None:
     work, _ = work_of(one_layer((8, 256, 28, 28), 512, 3), tmp_path, "h200")
     simt = work.chip.simt
     kernels = [kernel for kernel in offered(work) if kernel.template == "wgmma_layer"]
-    assert len(kernels) == len(WGMMA_LAYER.offers(work)) > 10
+    assert len(kernels) == len(WGMMA_LAYER.offers(work)) > 6
     for kernel in kernels:
         occupied = dict(kernel.resources)
         assert occupied["registers"] * occupied["threads"] <= simt.registers_per_core
@@ -187,4 +178,4 @@ def test_what_is_offered_fits_the_chip(tmp_path: Path) -> None:
 def test_parameters_that_were_not_offered(tmp_path: Path) -> None:
     work, constants = work_of(one_layer((1, 64, 9, 9), 64, 1), tmp_path, "h200")
     with pytest.raises(TargetError, match="needs the parameters that it was offered with"):
-        WGMMA_LAYER.launches(work, {"tile": "128x48", "image": "l2"}, constants)
+        WGMMA_LAYER.launches(work, {"tile": "128x48"}, constants)

@@ -23,7 +23,6 @@ MAKE = """
 COPY = "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r10], [%d0], 256, [%r20];"
 EXPECT = "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r20], 256;"
 START = f"@%p1 {EXPECT} @%p1 {COPY}"
-PREFETCH = "cp.async.bulk.prefetch.L2.global [%d0], 256;"
 WAIT = "$ask: mbarrier.try_wait.parity.shared::cta.b64 %p5, [%r20], 0; @!%p5 bra $ask;"
 READ = "ld.shared.u32 %r9, [%r12]; st.global.u32 [%d11], %r9;"
 
@@ -53,7 +52,6 @@ def fault(body: str, seed: int = 0) -> KernelFault:
         f"@%p1 {COPY} @%p1 {EXPECT}",  # bytes may be there before they are expected
         f"@%p1 {EXPECT} bar.sync 0; @%p2 {COPY}",
         START.replace("shared::cluster.global", "shared::cta.global"),
-        PREFETCH + START,
     ],
 )
 def test_whoever_sees_the_bytes_complete_sees_the_copy(start: str, seed: int) -> None:
@@ -98,9 +96,6 @@ def test_wrong_counts(expect: str, kind: FaultKind, said: str) -> None:
         (COPY.replace("[%r10]", "[%r10+4]"), FaultKind.MISALIGNED, "from or to an address that no 16 divides"),
         (COPY.replace("[%d0]", "[%d0+8]"), FaultKind.MISALIGNED, "from or to an address that no 16 divides"),
         (COPY.replace("256", "2048"), FaultKind.OUT_OF_BOUNDS, "reads 16 bytes at"),
-        (PREFETCH.replace("256", "8"), FaultKind.INVALID, "a bulk copy of 8 bytes"),
-        (PREFETCH.replace("[%d0]", "[%d0+8]"), FaultKind.MISALIGNED, "from or to an address that no 16 divides"),
-        (PREFETCH.replace("256", "2048"), FaultKind.OUT_OF_BOUNDS, "reads 16 bytes at"),
         (COPY.replace("[%r10]", "[%r10+1200]"), FaultKind.OUT_OF_BOUNDS, "a bulk copy writes"),
         (COPY.replace("[%r20]", "[%r10]"), FaultKind.UNINITIALISED, "was not made by mbarrier.init"),
         (COPY.replace("[%r10]", "[%r20-240]"), FaultKind.INVALID, "which is an mbarrier"),
