@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from codegen.cutlass.families.fused.occupancy import REGISTERS_STEP, RESERVED_BYTES, thread_registers
-from codegen.cutlass.kernel.floors import arithmetic_floor, cache_floor, shared_floor
+from codegen.cutlass.kernel.floors import arithmetic_floor, cache_floor, lanes_floor, shared_floor
 from hw_models.chip import Chip
 from partitioner.ir.kernels import KernelFloor
 
@@ -26,6 +26,8 @@ OTHER_REGISTERS = 40
 """Registers of a multiplying thread for addresses and the rest."""
 STATISTICS_COLUMNS = 16
 """Products of an element for its row's sum and sum of squares: eight rows in the place of sixteen, times each other."""
+SUM_OPERATIONS = 4
+"""Of a sum outside the tensor cores: it begins with the bias, something is added, activated, and rounded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,10 +124,12 @@ class WgmmaTile:
         return 4 * self.parts * shape.rows * shape.filters
 
     def floors(self, shape: LayerShape, chip: Chip, normalised: bool = False) -> tuple[KernelFloor, ...]:
-        """Floors of the tensor cores, shared memory and the L2, with whole tiles and whole waves of them. Statistics of
-        rows that are `normalised` are products by `mma`, for which the image is read once more. The longest of several
-        parts counts, of which no core has two (`split_tiles`)."""
+        """Floors of the tensor cores, shared memory, the L2, and the CUDA cores behind the products, with whole tiles
+        and whole waves of them. Statistics of rows that are `normalised` are products by `mma`, for which the image is
+        read once more. The longest of several parts counts, of which no core has two (`split_tiles`)."""
         down, across = self.tiles(shape)
+        area, behind = self.rows * self.columns, SUM_OPERATIONS * (1 + normalised)
+        each_warp = area // chip.simt.warp_threads * behind
         steps = -(-shape.steps // self.parts)
         macs = self.rows * self.columns * DEPTH * steps
         operands = ROW_BYTES * steps * self.rows // GROUP_ROWS * (GROUP_ROWS + self.columns)
@@ -139,6 +143,7 @@ class WgmmaTile:
             arithmetic_floor(chip, "tensor", macs, (down, across, self.parts), rate),
             shared_floor(chip, operands + found + steps * self.stage_bytes, down * across * self.parts),
             cache_floor(chip, 2 * (across * shape.taps * shape.rows * shape.channels + down * weights)),
+            lanes_floor(chip, each_warp, area // self.share // GROUP_THREADS * behind, down * across * self.parts),
         )
 
 

@@ -101,10 +101,10 @@ def test_a_group_without_rows_does_nothing(tmp_path: Path, compiler: Compiler) -
 
 def test_heads_are_read_where_they_lie(tmp_path: Path) -> None:
     """q, k and v are columns of one product; the artifact's list of launches is executed."""
-    model = attention_model(Heads(1, 2, 2, 40, 40, 32, made="products"))
+    model = attention_model(Heads(1, 2, 2, 192, 192, 64, made="products"))
     found = planned(model, tmp_path, "h200")
     assert [group.kernel for group in found.plan.groups if "attention" in group.kernel] == [
-        "attention(by=wgmma, rows=64, keys=48)"
+        "attention(by=wgmma, rows=64, keys=192)"
     ]
     assert len(templates(found)) == 2
     assert judged(model, tmp_path, "h200", samples=512).failures == ()

@@ -12,6 +12,7 @@ import numpy as np
 import onnx
 import pytest
 
+import hw_models
 from codegen.cutlass.emission.nvcc import Compiler
 from codegen.cutlass.families.registry import offered
 from codegen.cutlass.families.wgmma.split_layer import SPLIT_LAYER
@@ -139,16 +140,21 @@ def test_where_nothing_is_to_be_split(
 
 
 def test_rates_of_other_templates_must_promise_more_than_their_error(tmp_path: Path) -> None:
-    """A product that is expected to be a little faster in parts stays whole."""
-    net = Network([("x", (192, 3072))])
-    model = net.model(net.add("MatMul", "x", net.constant(np.full((3072, 768), 0.1))))
-    work, split = offers_of(model, tmp_path)
+    """A product that is expected to be a little faster in parts stays whole where no layer in parts was measured."""
+    lines = (
+        (Path(hw_models.__file__).parent / "chips" / "h200.yaml").read_text(encoding="utf-8").splitlines(keepends=True)
+    )
+    chip = tmp_path / "unmeasured.yaml"
+    chip.write_text("".join(line for line in lines if "split_layer" not in line), encoding="utf-8")
+    net = Network([("x", (576, 1536))])
+    model = net.model(net.add("MatMul", "x", net.constant(np.full((1536, 512), 0.1))))
+    work, _ = work_of(model, tmp_path, str(chip))
     fastest, whole = (
-        min(kernels, key=lambda kernel: kernel.seconds)
-        for kernels in (split, [kernel for kernel in offered(work) if kernel.template == "wgmma_layer"])
+        min((kernel for kernel in offered(work) if kernel.template == template), key=lambda kernel: kernel.seconds)
+        for template in ("split_layer", "wgmma_layer")
     )
     assert fastest.seconds < whole.seconds < fastest.seconds * (1 + fastest.error)
-    planned = plan_model(tmp_path / "net.onnx", "h200", CompileOptions(O0()))
+    planned = plan_model(tmp_path / "net.onnx", str(chip), CompileOptions(O0()))
     assert [group.kernel for group in planned.plan.groups] == [whole.text]
 
 
