@@ -185,7 +185,7 @@ def damaged(pack: Path, folder: Path, group: str, old: bytes, new: bytes) -> Pat
 
 
 def test_a_wrong_kernel_is_found_by_its_layer(machine: Machine, pack: Path, tmp_path: Path) -> None:
-    wrong = damaged(pack, tmp_path / "pack", "pool", b"setp.gt.f32", b"setp.lt.f32")
+    wrong = damaged(pack, tmp_path / "pack", "pool", b"max.NaN.f32", b"min.NaN.f32")
     done = machine.steps(wrong, tmp_path, "--only", "right")
     assert done.returncode == 1
     row = json.loads((tmp_path / "gpu_right.json").read_text())["rows"][0]
